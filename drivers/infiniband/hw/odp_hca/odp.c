@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * odp_hca: page requests of the device, and invalidations by the mm.
+ */
+#include <linux/bitmap.h>
+#include <linux/device/faux.h>
+#include <linux/find.h>
+#include <linux/hmm.h>
+#include <linux/hmm-dma.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/slab.h>
+#include <rdma/ib_umem_odp.h>
+
+#include "odp_hca.h"
+
+/**
+ * DOC: Page faults
+ *
+ * The device asks for translation entries by its page-request queue. Its event
+ * runs odp_hca_prq_work(), which finds the memory region and moves the request
+ * to the region's own queue; odp_hca_mr_work() serves that:
+ *
+ * - reserve what the device needs to take the entries;
+ * - ib_umem_odp_map_dma_and_lock(): hmm faults the pages in, without locks;
+ *   then, with umem_mutex held, nothing has been invalidated since;
+ * - unless the region is dead: hmm_dma_map_pfn(), write the entries;
+ * - tell the device, which wakes all that wait for them.
+ *
+ * hmm writes to the region's page list without a lock. Two faults of one
+ * region would overwrite each other's entries, and either could give the
+ * device what hmm had told the other and taken back. So a region's faults are
+ * served one at a time, under fault_mutex. One race is left, that of hmm with
+ * an invalidation: hmm keeps the HMM_PFN_DMA_MAPPED it reads, and so brings it
+ * back when the invalidation clears it in between. Therefore odp_hca_mr.mapped
+ * is what says that the device has an entry. Only such entries are unmapped,
+ * and all others a fault has touched are cleared when it ends.
+ *
+ * A fault may block for ever. It holds a reference on its memory region, and
+ * by that on the device, its context's accounting and the DMA device, and
+ * nobody waits for it: not deregistration, nor the death of the process, nor
+ * removal of the device. Only unloading the module does. A synchronous
+ * prefetch faults in its caller, who can be killed; as with any system call on
+ * the device, removal waits for it to return.
+ *
+ * A context has at most ODP_HCA_MAX_FAULTS regions served at once. Others wait
+ * on a list, so that blocked faults of one process use up no more workers.
+ */
+
+/**
+ * DOC: Locking
+ *
+ * ::
+ *
+ *	fault_mutex -> mmap_lock -> umem_mutex -> locks of the device
+ *	reclaim -> umem_mutex
+ *	xa_lock(odp_mrs) -> odp_hca_fault_ctx.lock
+ *
+ * umem_mutex is taken by the notifier in reclaim, so nothing is allocated
+ * under it: odp_hw_mtt_reserve() comes before. fault_mutex may be held for
+ * ever and is never taken where the mm calls.
+ */
+
+/*
+ * The core does not charge a region's page list to anybody, 8 bytes for every
+ * page. All regions together may span so many times the memory there is:
+ * their lists take 3 % of it then.
+ */
+#define ODP_HCA_OVERCOMMIT	16
+
+/* Translation entries written at once, out of the stack. */
+#define ODP_HCA_FAULT_BATCH	64
+
+/* Faults block their workers, so page requests are drained by others. */
+static struct workqueue_struct *odp_hca_fault_wq;
+static struct workqueue_struct *odp_hca_prq_wq;
+static atomic_long_t odp_hca_odp_pages;
+
+int odp_hca_odp_init(void)
+{
+	odp_hca_fault_wq = alloc_workqueue("odp_hca_fault", WQ_UNBOUND,
+					   WQ_MAX_ACTIVE);
+	if (!odp_hca_fault_wq)
+		return -ENOMEM;
+	odp_hca_prq_wq = alloc_workqueue("odp_hca_prq", WQ_UNBOUND | WQ_HIGHPRI,
+					 0);
+	if (!odp_hca_prq_wq) {
+		destroy_workqueue(odp_hca_fault_wq);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void odp_hca_odp_exit(void)
+{
+	destroy_workqueue(odp_hca_prq_wq);
+	destroy_workqueue(odp_hca_fault_wq);
+}
+
+struct odp_hca_fault_ctx *odp_hca_fault_ctx_alloc(void)
+{
+	struct odp_hca_fault_ctx *ctx;
+
+	ctx = kzalloc_obj(*ctx, GFP_KERNEL_ACCOUNT);
+	if (!ctx)
+		return NULL;
+	kref_init(&ctx->ref);
+	spin_lock_init(&ctx->lock);
+	INIT_LIST_HEAD(&ctx->waiting);
+	return ctx;
+}
+
+static void odp_hca_fault_ctx_release(struct kref *ref)
+{
+	kfree(container_of(ref, struct odp_hca_fault_ctx, ref));
+}
+
+void odp_hca_fault_ctx_put(struct odp_hca_fault_ctx *ctx)
+{
+	kref_put(&ctx->ref, odp_hca_fault_ctx_release);
+}
+
+/* Write the @n entries that end before @end. */
+static void odp_hca_write_entries(struct odp_hca_mr *mr, unsigned long end,
+				  unsigned int *n, const u64 *entries)
+{
+	if (*n)
+		odp_hw_mtt_write(mr->dev->hw, mr->ibmr.lkey, end - *n, *n,
+				 entries);
+	*n = 0;
+}
+
+/*
+ * Write what hmm found to the device, which has the room. Entries of pages
+ * that are not there, in a fault that takes only resident ones, are left out.
+ * Returns the number of pages.
+ */
+static int odp_hca_commit(struct odp_hca_mr *mr, unsigned long first,
+			  unsigned long npages)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	struct pci_p2pdma_map_state p2pdma_state = {};
+	struct device *dma = &mr->dev->faux->dev;
+	unsigned long end = first + npages, idx;
+	u64 entries[ODP_HCA_FAULT_BATCH];
+	unsigned int n = 0;
+	int done = 0;
+
+	lockdep_assert_held(&odp->umem_mutex);
+	if (mr->mapped_first == mr->mapped_end) {
+		mr->mapped_first = first;
+		mr->mapped_end = end;
+	} else {
+		mr->mapped_first = min(mr->mapped_first, first);
+		mr->mapped_end = max(mr->mapped_end, end);
+	}
+
+	for (idx = first; idx < end; idx++) {
+		unsigned long *pfn = &odp->map.pfn_list[idx];
+		dma_addr_t addr;
+
+		if (!(*pfn & HMM_PFN_VALID)) {
+			odp_hca_write_entries(mr, idx, &n, entries);
+			continue;
+		}
+		if (!test_bit(idx, mr->mapped))
+			*pfn &= ~(HMM_PFN_DMA_MAPPED | HMM_PFN_P2PDMA |
+				  HMM_PFN_P2PDMA_BUS);
+		/* Unmapping dirties what the device could write. */
+		if (!odp->umem.writable)
+			*pfn &= ~HMM_PFN_WRITE;
+		addr = hmm_dma_map_pfn(dma, &odp->map, idx, &p2pdma_state);
+		if (dma_mapping_error(dma, addr)) {
+			done = -EFAULT;
+			break;
+		}
+		entries[n] = addr | ODP_HW_MTE_READ;
+		if (*pfn & HMM_PFN_WRITE)
+			entries[n] |= ODP_HW_MTE_WRITE;
+		if (!__test_and_set_bit(idx, mr->mapped))
+			odp->npages++;
+		done++;
+		if (++n == ODP_HCA_FAULT_BATCH)
+			odp_hca_write_entries(mr, idx + 1, &n, entries);
+	}
+	odp_hca_write_entries(mr, idx, &n, entries);
+	return done;
+}
+
+/*
+ * The entries from @first on, of @npages, that hmm may look at: those that end
+ * where the device could write already. hmm rewrites the entry of each page it
+ * looks at, without a lock. An invalidation that met one half written would
+ * take it for unmapped, and forget that the device may have written the page.
+ * Pages that the device only reads leave nothing to forget.
+ */
+static u64 odp_hca_fault_span(struct odp_hca_mr *mr, u64 first, u64 npages)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	unsigned long bit = first, end = first + npages;
+
+	mutex_lock(&odp->umem_mutex);
+	for_each_set_bit_from(bit, mr->mapped, end) {
+		if (odp->map.pfn_list[bit] & HMM_PFN_WRITE)
+			break;
+	}
+	mutex_unlock(&odp->umem_mutex);
+	return min(bit, end) - first;
+}
+
+/**
+ * odp_hca_fault_pages - give the device translation entries
+ * @mr: paged memory region, with its fault_mutex held
+ * @first: first entry
+ * @npages: at most ODP_HCA_FAULT_PAGES, all in the region; returns how many
+ *	were dealt with, at least 1
+ * @flags: enum odp_hca_fault_flags
+ *
+ * Context: may block for as long as user space likes.
+ * Return: the number of pages given, or a negative error; with -EBUSY the mm
+ * was too busy with invalidations, and another attempt makes sense.
+ */
+int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
+			u32 flags)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	unsigned long bit = first;
+	u64 n;
+	int ret;
+
+	lockdep_assert_held(&mr->fault_mutex);
+	if (READ_ONCE(mr->dead))
+		return -EFAULT;
+	if (flags & ODP_HCA_FAULT_WRITE && !odp->umem.writable)
+		return -EPERM;
+	n = odp_hca_fault_span(mr, first, *npages);
+	if (!n) {
+		/* The device has the page, and all rights to it. */
+		*npages = 1;
+		return 0;
+	}
+	*npages = n;
+	ret = odp_hw_mtt_reserve(mr->dev->hw, mr->ibmr.lkey, first, n);
+	if (ret)
+		return ret;
+
+	ret = ib_umem_odp_map_dma_and_lock(odp, ib_umem_start(odp) +
+					   (first << PAGE_SHIFT),
+					   n << PAGE_SHIFT,
+					   flags & ODP_HCA_FAULT_WRITE ?
+					   HMM_PFN_WRITE : 0,
+					   !(flags & ODP_HCA_FAULT_RESIDENT));
+	if (ret < 0)
+		mutex_lock(&odp->umem_mutex);
+	else if (mr->dead)
+		ret = -EFAULT;
+	else
+		ret = odp_hca_commit(mr, first, n);
+
+	/* What the device does not have must not look as if it had. */
+	for_each_clear_bit_from(bit, mr->mapped, first + n)
+		odp->map.pfn_list[bit] = 0;
+	mutex_unlock(&odp->umem_mutex);
+	return ret;
+}
+
+/* Pages beyond the first are a hint, and must not make the request fail. */
+static bool odp_hca_serve_request(struct odp_hca_mr *mr,
+				  struct odp_hca_fault *fault)
+{
+	u64 npages;
+	int ret;
+
+	if (fault->first >= mr->npages) {
+		ret = -EFAULT;
+		goto out_done;
+	}
+	npages = min3(fault->npages, mr->npages - fault->first,
+		      (u64)ODP_HCA_FAULT_PAGES);
+	mutex_lock(&mr->fault_mutex);
+	ret = odp_hca_fault_pages(mr, fault->first, &npages, fault->flags);
+	if (ret < 0 && ret != -EBUSY && npages > 1) {
+		npages = 1;
+		ret = odp_hca_fault_pages(mr, fault->first, &npages,
+					  fault->flags);
+	}
+	mutex_unlock(&mr->fault_mutex);
+	if (ret == -EBUSY)
+		return false;
+	if (ret > 0) {
+		odp_hca_count(mr, ODP_HCA_STAT_FAULTS, ret);
+		odp_hca_count(mr, ODP_HCA_STAT_FAULTS_HANDLED, 1);
+	}
+out_done:
+	odp_hw_page_request_done(mr->dev->hw, fault->token, min(ret, 0));
+	return true;
+}
+
+/* A piece at a time, so that page requests need not wait for all of it. */
+static bool odp_hca_serve_prefetch(struct odp_hca_mr *mr,
+				   struct odp_hca_fault *fault)
+{
+	u64 npages = min_t(u64, fault->npages, ODP_HCA_FAULT_PAGES);
+	int ret;
+
+	mutex_lock(&mr->fault_mutex);
+	ret = odp_hca_fault_pages(mr, fault->first, &npages, fault->flags);
+	mutex_unlock(&mr->fault_mutex);
+	if (ret == -EBUSY)
+		return false;
+	if (ret < 0)
+		return true;
+	odp_hca_count(mr, ODP_HCA_STAT_PREFETCH, ret);
+	fault->first += npages;
+	fault->npages -= npages;
+	return !fault->npages;
+}
+
+static bool odp_hca_serve(struct odp_hca_mr *mr, struct odp_hca_fault *fault)
+{
+	if (fault->flags & ODP_HCA_FAULT_PREFETCH)
+		return odp_hca_serve_prefetch(mr, fault);
+	return odp_hca_serve_request(mr, fault);
+}
+
+/* Serve one fault, and go on unless another region waits for the slot. */
+static void odp_hca_mr_work(struct work_struct *work)
+{
+	struct odp_hca_mr *mr = container_of(work, struct odp_hca_mr, work);
+	struct odp_hca_fault_ctx *ctx = mr->ctx;
+	struct odp_hca_fault *fault;
+	struct odp_hca_mr *next;
+	bool served;
+
+	spin_lock(&ctx->lock);
+	do {
+		fault = list_first_entry(&mr->faults, struct odp_hca_fault,
+					 entry);
+		list_del(&fault->entry);
+		spin_unlock(&ctx->lock);
+
+		served = odp_hca_serve(mr, fault);
+		cond_resched();
+
+		spin_lock(&ctx->lock);
+		if (!served) {
+			list_add_tail(&fault->entry, &mr->faults);
+			continue;
+		}
+		if (fault->flags & ODP_HCA_FAULT_PREFETCH)
+			ctx->prefetches--;
+		kfree(fault);
+	} while (!list_empty(&mr->faults) && list_empty(&ctx->waiting));
+
+	mr->queued = !list_empty(&mr->faults);
+	if (mr->queued)
+		list_add_tail(&mr->wait_entry, &ctx->waiting);
+	next = list_first_entry_or_null(&ctx->waiting, struct odp_hca_mr,
+					wait_entry);
+	if (next) {
+		list_del(&next->wait_entry);
+		queue_work(odp_hca_fault_wq, &next->work);
+		next = mr->queued ? NULL : mr;
+	} else {
+		ctx->running--;
+		next = mr;
+	}
+	spin_unlock(&ctx->lock);
+	if (next)
+		odp_hca_mr_put(next);
+}
+
+/**
+ * odp_hca_queue_fault - have a fault served by a worker
+ * @mr: paged memory region, which the caller keeps alive
+ * @fault: whose ownership goes to the region
+ */
+void odp_hca_queue_fault(struct odp_hca_mr *mr, struct odp_hca_fault *fault)
+{
+	struct odp_hca_fault_ctx *ctx = mr->ctx;
+
+	spin_lock(&ctx->lock);
+	list_add_tail(&fault->entry, &mr->faults);
+	if (mr->queued)
+		goto out_unlock;
+	kref_get(&mr->ref);
+	mr->queued = true;
+	if (ctx->running < ODP_HCA_MAX_FAULTS) {
+		ctx->running++;
+		queue_work(odp_hca_fault_wq, &mr->work);
+	} else {
+		list_add_tail(&mr->wait_entry, &ctx->waiting);
+	}
+out_unlock:
+	spin_unlock(&ctx->lock);
+}
+
+static int odp_hca_page_request(struct odp_hca_dev *dev,
+				const struct odp_hw_page_request *req)
+{
+	struct odp_hca_fault *fault;
+	struct odp_hca_mr *mr;
+
+	fault = kzalloc_obj(*fault);
+	if (!fault)
+		return -ENOMEM;
+	fault->token = req->token;
+	fault->first = req->first;
+	fault->npages = req->npages;
+	if (req->write)
+		fault->flags |= ODP_HCA_FAULT_WRITE;
+
+	/* A region in the table is one whose deregistration has not begun. */
+	xa_lock(&dev->odp_mrs);
+	mr = xa_load(&dev->odp_mrs, req->key);
+	if (mr)
+		odp_hca_queue_fault(mr, fault);
+	xa_unlock(&dev->odp_mrs);
+	if (mr)
+		return 0;
+	kfree(fault);
+	return -ENOENT;
+}
+
+void odp_hca_prq_work(struct work_struct *work)
+{
+	struct odp_hca_dev *dev = container_of(work, struct odp_hca_dev,
+					       prq_work);
+	struct odp_hw_page_request req;
+	int err;
+
+	while (odp_hw_prq_pop(dev->hw, &req)) {
+		err = odp_hca_page_request(dev, &req);
+		if (err)
+			odp_hw_page_request_done(dev->hw, req.token, err);
+		cond_resched();
+	}
+}
+
+/* In the device's interrupt: must not sleep. */
+void odp_hca_page_request_event(struct odp_hca_dev *dev)
+{
+	queue_work(odp_hca_prq_wq, &dev->prq_work);
+}
+
+/* The first and the last entry in [*first, *end) that the device has. */
+static bool odp_hca_mapped_range(struct odp_hca_mr *mr, unsigned long *first,
+				 unsigned long *end)
+{
+	*first = max(*first, mr->mapped_first);
+	*end = min(*end, mr->mapped_end);
+	if (*first >= *end)
+		return false;
+	*first = find_next_bit(mr->mapped, *end, *first);
+	return *first < *end;
+}
+
+/* The device uses these entries no more: return the pages to the mm. */
+static unsigned long odp_hca_unmap(struct odp_hca_mr *mr, unsigned long first,
+				   unsigned long end)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	u64 start = ib_umem_start(odp);
+	unsigned long npages = 0;
+	unsigned long next;
+
+	for_each_set_bitrange_from(first, next, mr->mapped, end) {
+		ib_umem_odp_unmap_dma_pages(odp, start + (first << PAGE_SHIFT),
+					    start + (next << PAGE_SHIFT));
+		bitmap_clear(mr->mapped, first, next - first);
+		npages += next - first;
+	}
+	if (!odp->npages) {
+		mr->mapped_first = 0;
+		mr->mapped_end = 0;
+	}
+	return npages;
+}
+
+/*
+ * The sequence number goes first and always: a fault may have looked at these
+ * pages already, and must notice that it has to look again.
+ */
+static bool odp_hca_invalidate(struct mmu_interval_notifier *mni,
+			       const struct mmu_notifier_range *range,
+			       unsigned long cur_seq)
+{
+	struct ib_umem_odp *odp = container_of(mni, struct ib_umem_odp,
+					       notifier);
+	unsigned long first, end, npages;
+	struct odp_hca_mr *mr;
+
+	if (mmu_notifier_range_blockable(range))
+		mutex_lock(&odp->umem_mutex);
+	else if (!mutex_trylock(&odp->umem_mutex))
+		return false;
+	mmu_interval_set_seq(mni, cur_seq);
+
+	/* Before the first page is mapped, ->private may not be there yet. */
+	if (!odp->npages)
+		goto out_unlock;
+	mr = odp->private;
+	first = (max(range->start, ib_umem_start(odp)) - ib_umem_start(odp)) >>
+		PAGE_SHIFT;
+	end = (min(range->end, ib_umem_end(odp)) - ib_umem_start(odp)) >>
+	      PAGE_SHIFT;
+	if (!odp_hca_mapped_range(mr, &first, &end))
+		goto out_unlock;
+
+	odp_hw_mtt_zap(mr->dev->hw, mr->ibmr.lkey, first, end - first);
+	npages = odp_hca_unmap(mr, first, end);
+	odp_hca_count(mr, ODP_HCA_STAT_INVALIDATIONS, npages);
+	odp_hca_count(mr, ODP_HCA_STAT_INVALIDATIONS_HANDLED, 1);
+out_unlock:
+	mutex_unlock(&odp->umem_mutex);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops odp_hca_mn_ops = {
+	.invalidate = odp_hca_invalidate,
+};
+
+int odp_hca_odp_mr_init(struct odp_hca_mr *mr, struct odp_hca_ucontext *uctx,
+			u64 start, u64 length, int access)
+{
+	struct ib_umem_odp *odp;
+	int err;
+
+	mr->npages = DIV_ROUND_UP((start & ~PAGE_MASK) + length, PAGE_SIZE);
+	if (atomic_long_add_return(mr->npages, &odp_hca_odp_pages) >
+	    ODP_HCA_OVERCOMMIT * totalram_pages()) {
+		err = -ENOMEM;
+		goto err_pages;
+	}
+	mr->mapped = kvcalloc(BITS_TO_LONGS(mr->npages), sizeof(*mr->mapped),
+			      GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!mr->mapped) {
+		err = -ENOMEM;
+		goto err_pages;
+	}
+	mutex_init(&mr->fault_mutex);
+	INIT_WORK(&mr->work, odp_hca_mr_work);
+	INIT_LIST_HEAD(&mr->faults);
+
+	odp = ib_umem_odp_get(&mr->dev->ibdev, start, length, access,
+			      &odp_hca_mn_ops);
+	if (IS_ERR(odp)) {
+		err = PTR_ERR(odp);
+		goto err_mapped;
+	}
+	odp->private = mr;
+	mr->umem = &odp->umem;
+	mr->ctx = uctx->faults;
+	kref_get(&mr->ctx->ref);
+	return 0;
+
+err_mapped:
+	mutex_destroy(&mr->fault_mutex);
+	kvfree(mr->mapped);
+err_pages:
+	atomic_long_sub(mr->npages, &odp_hca_odp_pages);
+	return err;
+}
+
+/* The region has its key: page requests may find it. */
+int odp_hca_odp_mr_publish(struct odp_hca_mr *mr)
+{
+	return xa_insert(&mr->dev->odp_mrs, mr->ibmr.lkey, mr,
+			 GFP_KERNEL_ACCOUNT);
+}
+
+/* No fault writes to the key any more, so it may be destroyed. */
+void odp_hca_odp_mr_kill(struct odp_hca_mr *mr)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+
+	mutex_lock(&odp->umem_mutex);
+	WRITE_ONCE(mr->dead, true);
+	mutex_unlock(&odp->umem_mutex);
+	xa_erase(&mr->dev->odp_mrs, mr->ibmr.lkey);
+}
+
+/* The key is destroyed: the device uses the memory no more. */
+void odp_hca_odp_mr_unmap(struct odp_hca_mr *mr)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	unsigned long first = 0, end = mr->npages;
+
+	mutex_lock(&odp->umem_mutex);
+	if (odp_hca_mapped_range(mr, &first, &end))
+		odp_hca_unmap(mr, first, end);
+	mutex_unlock(&odp->umem_mutex);
+}
+
+void odp_hca_odp_mr_fini(struct odp_hca_mr *mr)
+{
+	ib_umem_odp_release(to_ib_umem_odp(mr->umem));
+	odp_hca_fault_ctx_put(mr->ctx);
+	mutex_destroy(&mr->fault_mutex);
+	kvfree(mr->mapped);
+	atomic_long_sub(mr->npages, &odp_hca_odp_pages);
+}
