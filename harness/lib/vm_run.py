@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One boot: start QEMU, carry the guest's output, find out how it ended."""
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+
+import vm_qemu
+
+PORTS = ("console", "out", "err", "ctl", "qmp")
+# sysrq keys that say where a guest hangs: CPUs, blocked tasks, locks held.
+HANG_KEYS = b"lwd"
+
+
+class Outcome:
+    """How the guest ended: 'exit', 'panic', 'hang', 'setup' or 'qemu'."""
+
+    def __init__(self, kind, status=None, text=""):
+        self.kind = kind
+        self.status = status
+        self.text = text
+
+
+class Machine:
+    """A running QEMU and the sockets it was given."""
+
+    def __init__(self, opts, accel, share, console_path):
+        self.sockets = {}
+        self.console_log = open(console_path, "wb")
+        self.selector = selectors.DefaultSelector()
+        theirs = {}
+        for name in PORTS:
+            ours, other = socket.socketpair()
+            ours.setblocking(False)
+            self.sockets[name] = ours
+            theirs[name] = other
+            self.selector.register(ours, selectors.EVENT_READ, name)
+        argv = vm_qemu.command(opts, accel, {n: s.fileno() for n, s in theirs.items()}, share)
+        stdio = None if opts.shell else subprocess.DEVNULL
+        self.stderr = open(console_path + ".qemu", "w+b")
+        self.process = subprocess.Popen(argv, stdin=stdio, stdout=stdio, stderr=self.stderr,
+                                        pass_fds=[s.fileno() for s in theirs.values()])
+        for other in theirs.values():
+            other.close()
+
+    def read(self, timeout):
+        """Chunks that arrived, as (port, bytes); b'' once for a closed port."""
+        chunks = []
+        for key, _ in self.selector.select(timeout):
+            try:
+                data = key.fileobj.recv(65536)
+            except (BlockingIOError, ConnectionResetError):
+                data = b""
+            if not data:
+                self.selector.unregister(key.fileobj)
+            if key.data == "console":
+                self.console_log.write(data)
+                self.console_log.flush()
+            chunks.append((key.data, data))
+        return chunks
+
+    def monitor(self, execute, **arguments):
+        message = {"execute": execute}
+        if arguments:
+            message["arguments"] = arguments
+        self.sockets["qmp"].sendall(json.dumps(message).encode() + b"\n")
+
+    def sysrq(self, key):
+        """The kernel takes a break on its serial console, then a key."""
+        self.monitor("chardev-send-break", id="console")
+        time.sleep(0.2)
+        self.sockets["console"].sendall(key)
+
+    def drain(self, seconds):
+        """Whatever the console still has to say."""
+        end = time.monotonic() + seconds
+        while self.selector.get_map() and time.monotonic() < end:
+            if not self.read(max(0, end - time.monotonic())):
+                break
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for sock in self.sockets.values():
+            sock.close()
+        self.console_log.close()
+        self.stderr.close()
+
+    def complaint(self):
+        self.stderr.seek(0)
+        return self.stderr.read().decode(errors="replace").strip()
+
+
+def _write(stream, data):
+    try:
+        stream.buffer.write(data)
+        stream.flush()
+    except BrokenPipeError:
+        pass
+
+
+def _ask_where(machine):
+    """Let a hung kernel print its tasks and locks into the console log."""
+    try:
+        for key in HANG_KEYS:
+            machine.sysrq(bytes([key]))
+            machine.drain(3)
+    except OSError:
+        pass
+
+
+def boot(opts, accel, share, console_path, quiet=False):
+    """Run to the end. The guest's output goes to ours as it comes."""
+    machine = Machine(opts, accel, share, console_path)
+    control = b""
+    deadline = None if opts.timeout == 0 else time.monotonic() + opts.timeout
+    panic = False
+    console_tail = b""
+    try:
+        machine.monitor("qmp_capabilities")
+        while True:
+            if deadline is not None and time.monotonic() > deadline:
+                if not quiet:
+                    _ask_where(machine)
+                return Outcome("hang", text="no end after %d s" % opts.timeout)
+            chunks = machine.read(0.5)
+            if not chunks and machine.process.poll() is not None:
+                break
+            for port, data in chunks:
+                if port == "out" and not quiet:
+                    _write(sys.stdout, data)
+                elif port == "err" and not quiet:
+                    _write(sys.stderr, data)
+                elif port == "console":
+                    if opts.verbose:
+                        _write(sys.stderr, data)
+                    console_tail = (console_tail + data)[-200:]
+                    panic = panic or b"Kernel panic - not syncing" in console_tail
+                elif port == "ctl":
+                    control += data
+            lines = control.split(b"\n")
+            control = lines.pop()
+            for line in lines:
+                word, _, rest = line.decode(errors="replace").partition(" ")
+                if word == "exit":
+                    # Ports are independent: let the others catch up.
+                    _finish(machine, quiet)
+                    return Outcome("exit", int(rest))
+                if word == "fail":
+                    machine.drain(0.5)
+                    return Outcome("setup", text=rest)
+            if not machine.selector.get_map():
+                machine.process.wait()
+                break
+        if panic:
+            return Outcome("panic", text="the kernel panicked")
+        if machine.process.returncode == 0:
+            return Outcome("panic", text="the machine reset itself")
+        return Outcome("qemu", text="QEMU ended with %d: %s" % (
+            machine.process.returncode, machine.complaint()))
+    finally:
+        machine.close()
+
+
+def _finish(machine, quiet):
+    while True:
+        chunks = machine.read(0.1)
+        if not chunks:
+            return
+        for port, data in chunks:
+            if port in ("out", "err") and not quiet:
+                _write(sys.stdout if port == "out" else sys.stderr, data)
+
+
+def job_file(opts, path, environment):
+    """What guest/init reads: shell assignments, everything quoted."""
+    import shlex
+
+    def array(name, words):
+        return "%s=(%s)" % (name, " ".join(shlex.quote(w) for w in words))
+
+    def scalar(name, value):
+        return "%s=%s" % (name, shlex.quote(str(value)))
+
+    size = os.get_terminal_size() if opts.shell and sys.stdout.isatty() else None
+    lines = [
+        array("VM_CMD", opts.command), array("VM_KEEP", opts.keep),
+        array("VM_ENV", ["%s=%s" % pair for pair in environment.items()]),
+        scalar("VM_SETUP", " ".join(opts.setup)),
+        scalar("VM_TEARDOWN", " ".join(opts.teardown)),
+        scalar("VM_MODULES", opts.modules or ""),
+        scalar("VM_PATH", ":".join(opts.path)), scalar("VM_LIBS", ":".join(opts.libs)),
+        scalar("VM_CWD", os.getcwd()), scalar("VM_MODE", "shell" if opts.shell else "run"),
+        scalar("VM_TERM", os.environ.get("TERM", "dumb") if opts.shell else "dumb"),
+    ]
+    if size:
+        lines += [scalar("VM_ROWS", size.lines), scalar("VM_COLS", size.columns)]
+    with open(path, "w") as file:
+        file.write("\n".join(lines) + "\n")
