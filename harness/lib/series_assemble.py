@@ -101,6 +101,7 @@ def init(gitdir, worktree=None):
     git = Git(gitdir, worktree)
     if not (gitdir / "HEAD").exists():
         git.run("init", "-q", "-b", "series", *([] if worktree else ["--bare"]))
+        git.run("config", "core.compression", "1")
     return git
 
 
@@ -108,8 +109,6 @@ def own_target(project):
     """The harness's own repository, its base imported once per version of the source."""
     gitdir = project.repo / ".git"
     git = init(gitdir, project.repo)
-    for key, value in (("core.compression", "1"), ("gc.auto", "0")):
-        git.run("config", key, value)
     target = Target(project, "own", git, "series", project.show(project.base))
     marker = project.base / version_file(project)
     stamp = project.base.parent / (project.base.name + ".version")
@@ -121,7 +120,7 @@ def own_target(project):
         import_base(project, git, project.base, "refs/heads/base")
         mark_file.write_text(mark, encoding="utf-8")
     target.base = git.rev("refs/heads/base")
-    target.label = git.line("log", "-1", "--format=%s", target.base)
+    target.label = git.read(target.base).partition("\n\n")[2].split("\n")[0]
     return target
 
 
@@ -152,8 +151,9 @@ def user_target(project, where, branch, onto=None, fresh=True):
             raise SeriesError(f"{where}: HEAD names no commit: check out the kernel to build on")
         current = git.call("symbolic-ref", "-q", "HEAD")[1].strip()
         # Standing on the branch that an earlier run made: it is not its own base.
-        target.base = state["base"] if current == f"refs/heads/{branch}" and \
-            state.get("tip") == head else head
+        mine = current == f"refs/heads/{branch}" and "base" in state and \
+            git.call("merge-base", "--is-ancestor", state["base"], head)[0] == 0
+        target.base = state["base"] if mine else head
     target.version = tree_version(project, git.show(target.base, version_file(project)))
     _compare_versions(project, target.version, where)
     target.label = f"{project.name} {target.version} in {where}"
@@ -215,10 +215,16 @@ def apply(git, sections, where, against, reverse=False):
     """Applies sections to the index; a failure names file and hunk."""
     if not sections:
         return
-    status, _, err = git.call("apply", "--cached", "--whitespace=nowarn",
-                              *(["-R"] if reverse else []), "-",
-                              data="".join(s.text() for s in sections))
+    options = ["--cached", "--whitespace=nowarn"] + (["-R"] if reverse else [])
+    text = "".join(s.text() for s in sections)
+    status, _, err = git.call("apply", *options, "-", data=text)
     if status == 0:
+        return
+    # Our own files change under the hunks that later patches carry for them: an edit next
+    # to one is no conflict. Upstream's files are another matter.
+    if reverse and git.call("apply", *options, "-C1", "-", data=text)[0] == 0:
+        say(f"series: note: {where}: the lines around a hunk have changed: "
+            "'harness/series refresh' renews them")
         return
     match = re.search(r"^error: patch failed: (.*):(\d+)$", err, re.M)
     if match:
@@ -234,10 +240,11 @@ def apply(git, sections, where, against, reverse=False):
 def own_states(project, box, patches, planned):
     """The overlay as it is after each patch, from its final state backwards."""
     git = box.index("own")
-    state = {}
-    for path in sorted(project.overlay()):
-        mode, data = project.overlay_file(path, project.show(project.root))
-        state[path] = (mode, git.store(data))
+    paths = sorted(project.overlay())
+    modes = [project.overlay_file(path, project.show(project.root))[0] for path in paths]
+    oids = git.run("hash-object", "-w", "--no-filters", "--stdin-paths",
+                   data="".join(f"{project.root / path}\n" for path in paths)).split()
+    state = dict(zip(paths, zip(modes, oids)))
     git.set_entries(state)
     states = [None] * (len(patches) + 1)
     for i in range(len(patches) - 1, -1, -1):
@@ -267,8 +274,9 @@ def build(project, box, target, patches, who):
     name, address = who[:2]
     signer = f"{name} <{address}>"
     ours = project.sections()
-    when = int(git.line("log", "-1", "--format=%ct", target.base))
+    when = int(re.search(r"^committer .* (\d+) [+-]\d{4}$", git.read(target.base), re.M)[1])
     parent, present = target.base, []
+    last_tree = git.tree(parent)
     for i, patch in enumerate(patches):
         where = project.mail_path(patch.name)
         for path in patch.adds:
@@ -285,9 +293,12 @@ def build(project, box, target, patches, who):
             plain = git.entry("MAINTAINERS")
             if not plain:
                 raise SeriesError(f"{where}: Maintainers: {target.label} has no MAINTAINERS file")
-            text = git.run("cat-file", "blob", plain[1])
+            text = git.read(plain[1])
             for title in present:
-                text = maintainers.insert(text, maintainers.signed(ours[title], signer), title)
+                try:
+                    text = maintainers.insert(text, maintainers.signed(ours[title], signer), title)
+                except SeriesError as error:
+                    raise SeriesError(f"{where}: {error}") from None
             git.set_entries({"MAINTAINERS": (plain[0], git.store(text))})
         tree = git.line("write-tree")
         if plain:
@@ -302,10 +313,10 @@ def build(project, box, target, patches, who):
                            GIT_AUTHOR_DATE=patch.headers.get("Date", stamp),
                            GIT_COMMITTER_NAME=name, GIT_COMMITTER_EMAIL=address,
                            GIT_COMMITTER_DATE=stamp)
-        parent_tree = git.line("rev-parse", f"{parent}^{{tree}}")
-        if tree == parent_tree:
+        if tree == last_tree:
             raise SeriesError(f"{where}: changes nothing in {target.label}")
         parent = commit.line("commit-tree", tree, "-p", parent, data=patch.message(signer))
+        last_tree = tree
     return parent
 
 

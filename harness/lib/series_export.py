@@ -15,8 +15,8 @@ from series_git import ENCODING, SeriesError, clean_env, identity
 from series_project import read
 
 SUBJECT, BLURB = "*** SUBJECT HERE ***", "*** BLURB HERE ***"
-FORMAT = ("--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M", "--diff-algorithm=myers",
-          "--src-prefix=a/", "--dst-prefix=b/", "--no-attach", "--no-relative")
+FORMAT = ("--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M",
+          "--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/", "--no-attach", "--no-relative")
 
 
 def cover_letter(project, topic):
@@ -89,8 +89,7 @@ def from_maintainers(text, mails):
 def format_patch(git, out, first, last, who, *options):
     """git format-patch of first..last; returns the files."""
     named = git.using(GIT_COMMITTER_NAME=who[0], GIT_COMMITTER_EMAIL=who[1])
-    names = named.run("format-patch", "-q", *FORMAT, *options, "-o", out, f"{first}..{last}")
-    del names
+    named.run("format-patch", "-q", *FORMAT, *options, "-o", out, f"{first}..{last}")
     return sorted(Path(out).glob("*.patch"))
 
 
@@ -203,7 +202,7 @@ def export(project, target, tip, only=None, options=()):
     bundle = project.out / f"{target.branch}.bundle"
     git.run("bundle", "create", "-q", bundle, f"{base}..refs/heads/{target.branch}")
     say(f"series: {project.show(quilt)}, {project.show(bundle)} (on {base[:12]}), "
-        f"tree {git.line('rev-parse', tip + '^{tree}')[:12]}")
+        f"tree {git.tree(tip)[:12]}")
     if not who[2]:
         say(f"series: note: git has no user.name and user.email here: signed off as {who[0]}, "
             "the last committer; set them before you send anything")
@@ -215,8 +214,13 @@ def static_checks(project, patches):
         where = project.mail_path(patch.name)
         if len(patch.subject) > 75 + 25 or patch.subject.endswith("."):
             raise SeriesError(f"{where}: Subject too long or with a full stop")
-        if not re.match(r"[^\s:]+(?: [^\s:]+)?(?:: ?[^\s:]+)*: \S", patch.subject):
+        if project.name == "linux" and not re.match(r"[^\s:]+( [^\s:]+)?(: ?[^\s:]+)*: \S",
+                                                    patch.subject):
             raise SeriesError(f"{where}: Subject wants 'subsystem: What it does'")
+        for line in patch.body.split("\n"):
+            if len(line) > 75 and " " in line.strip() and not line.startswith(" ") \
+                    and not mail.TRAILER.fullmatch(line):
+                raise SeriesError(f"{where}: a line of more than 75 columns: {line[:40]!r}...")
         text = [p for p in patch.body.split("\n") if not mail.TRAILER.fullmatch(p)]
         if len(" ".join(text).split()) < 10:
             raise SeriesError(f"{where}: the message gives no reason for the change")
@@ -230,4 +234,14 @@ def static_checks(project, patches):
         if patch.headers.get("Date") and not re.search(r"[+-]\d{4}$", patch.headers["Date"]):
             raise SeriesError(f"{where}: Date: wants its time zone")
     for topic in project.topics(patches):
-        cover_letter(project, topic["name"])
+        if not cover_letter(project, topic["name"]) and len(topic["patches"]) > 1:
+            raise SeriesError(f"{project.show(project.series)}: no cover letter for "
+                              f"{topic['name']}: write cover/{topic['name']} or 0000-cover-letter")
+    # rdma-core keeps copies of the kernel's headers, and so do we for it.
+    for path in sorted(project.overlay()):
+        match = re.fullmatch(r"kernel-headers/(rdma/[^/]+)", path)
+        kernel = match and project.top / "include/uapi" / match[1]
+        if match and kernel.is_file() and kernel.read_bytes() != \
+                (project.root / path).read_bytes():
+            raise SeriesError(f"{project.show(project.root / path)}: differs from "
+                              f"{project.show(kernel)}")

@@ -24,6 +24,50 @@ def clean_env(**extra):
     return env
 
 
+class Reader:
+    """One 'git cat-file --batch' answers what would else take a process each."""
+    running = {}
+
+    def __init__(self, git):
+        self.proc = subprocess.Popen(git.argv(["cat-file", "--batch"]), stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     env=clean_env(**git.env), cwd=git.gitdir)
+
+    @classmethod
+    def of(cls, git):
+        key = (str(git.gitdir), git.env.get("GIT_OBJECT_DIRECTORY"))
+        if key not in cls.running:
+            cls.running[key] = cls(git)
+        return cls.running[key]
+
+    @classmethod
+    def close(cls, under=""):
+        """Ends those that read from object directories below a path."""
+        for key in [k for k in cls.running if (k[1] or "").startswith(under)]:
+            proc = cls.running.pop(key).proc
+            proc.stdin.close()
+            proc.stdout.close()
+            proc.wait()
+
+    def get(self, name):
+        """(object id, type, content), or None."""
+        if "\n" in name:
+            return None
+        try:
+            self.proc.stdin.write(name.encode(**ENCODING) + b"\n")
+            self.proc.stdin.flush()
+            head = self.proc.stdout.readline().decode(**ENCODING).rstrip("\n").rsplit(" ", 2)
+        except BrokenPipeError:
+            head = []
+        if len(head) != 3 or not head[2].isdigit():
+            if not head or head == [""]:
+                raise SeriesError(f"git cat-file stopped on {name!r}")
+            return None
+        data = self.proc.stdout.read(int(head[2]))
+        self.proc.stdout.read(1)
+        return head[0], head[1], data
+
+
 class Git:
     """One repository, seen through an index and an object store of our choice."""
 
@@ -35,7 +79,7 @@ class Git:
     def using(self, **env):
         return Git(self.gitdir, self.worktree, **{**self.env, **env})
 
-    def _argv(self, args):
+    def argv(self, args):
         # Hooks and fsmonitor of a user's clone are programs: not ours to start.
         argv = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
                 "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.autocrlf=false",
@@ -49,7 +93,7 @@ class Git:
         """Returns (exit status, stdout, stderr) as text."""
         if isinstance(data, str):
             data = data.encode(**ENCODING)
-        run = subprocess.run(self._argv(args), input=data if data is not None else b"",
+        run = subprocess.run(self.argv(args), input=data if data is not None else b"",
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env=clean_env(**self.env), cwd=self.worktree or self.gitdir,
                              check=False)
@@ -66,9 +110,22 @@ class Git:
         return self.run(*args, data=data).strip()
 
     def rev(self, name):
-        status, out, _ = self.call("rev-parse", "--verify", "--quiet", "--end-of-options",
-                                   name + "^{commit}")
-        return out.strip() if status == 0 else None
+        """The commit of this name, or None."""
+        found = Reader.of(self).get(name + "^{commit}")
+        return found[0] if found else None
+
+    def tree(self, name):
+        found = Reader.of(self).get(name + "^{tree}")
+        if not found:
+            raise SeriesError(f"{self.gitdir}: no tree {name}")
+        return found[0]
+
+    def read(self, name):
+        """An object's text."""
+        found = Reader.of(self).get(name)
+        if not found:
+            raise SeriesError(f"{self.gitdir}: no object {name}")
+        return found[2].decode(**ENCODING)
 
     def objects(self):
         path = self.line("rev-parse", "--git-path", "objects")
@@ -79,13 +136,8 @@ class Git:
 
     def show(self, tree, path):
         """A blob's text, or None."""
-        status, out, _ = self.call("cat-file", "blob", f"{tree}:{path}")
-        return out if status == 0 else None
-
-    def rev_blob(self, tree, path):
-        """(mode, object) of a path in a tree, or None."""
-        row = self.run("ls-tree", "-z", "--full-tree", tree, "--", path).split("\0")[0]
-        return (row.split()[0], row.split()[2]) if row else None
+        found = Reader.of(self).get(f"{tree}:{path}")
+        return found[2].decode(**ENCODING) if found and found[1] == "blob" else None
 
     def store(self, text):
         return self.line("hash-object", "-w", "-t", "blob", "--no-filters", "--stdin", data=text)
@@ -130,6 +182,7 @@ class Quarantine:
         return self
 
     def __exit__(self, *exc):
+        Reader.close(str(self.dir))
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def index(self, name):
@@ -203,7 +256,7 @@ ARTEFACT = re.compile(r"(\.o|\.ko|\.mod|\.cmd|\.o\.d)$")
 
 def import_tree(git, source, ref, message, when):
     """A directory becomes one parentless commit, whatever its .gitignore says."""
-    argv = git._argv(["-c", "core.compression=1", "fast-import", "--quiet", "--depth=0",
+    argv = git.argv(["-c", "core.compression=1", "fast-import", "--quiet", "--depth=0",
                       "--force", "--date-format=raw"])
     source = str(source)
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -36,6 +36,7 @@ class Project:
         self.repo = self.top / layout["repo"]
         self.out = self.top / layout["out"]
         self.fetch = layout["fetch"]
+        self.known_overlay = None       # forget it after writing files
         self.scratch = self.top / "build" / "series" / "tmp"
 
     def show(self, path):
@@ -73,7 +74,7 @@ class Project:
         return out
 
     def topics(self, patches):
-        """[{name, needs, patches}] in order; every patch is in one, and topics do not interleave."""
+        """[{name, needs, patches}]: every patch is in one, and topics do not interleave."""
         path = self.series / "topics"
         names = [p.name for p in patches]
         if not path.is_file():
@@ -114,6 +115,8 @@ class Project:
 
     def overlay(self):
         """Paths of the files that become new files of the tree, relative to its top."""
+        if self.known_overlay is not None:
+            return self.known_overlay
         run = subprocess.run(["git", "-C", str(self.root), "-c", "safe.directory=*", "ls-files",
                               "-co", "--exclude-standard", "-z"], stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, env=clean_env(), check=False)
@@ -126,7 +129,9 @@ class Project:
                     dirs[:] = [d for d in dirs if not self.is_reserved(d)]
                 dirs[:] = [d for d in dirs if d != "__pycache__"]
                 found += [os.path.relpath(os.path.join(where, f), self.root) for f in files]
-        return {p for p in found if not self.is_reserved(p) and os.path.lexists(self.root / p)}
+        self.known_overlay = {p for p in found if not self.is_reserved(p)
+                              and os.path.lexists(self.root / p)}
+        return self.known_overlay
 
     def is_reserved(self, path):
         first = path.split("/", 1)[0]

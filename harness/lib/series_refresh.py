@@ -42,7 +42,7 @@ class Result:
 
 
 def read_commit(git, oid, signers):
-    head, _, message = git.run("cat-file", "commit", oid).partition("\n\n")
+    head, _, message = git.read(oid).partition("\n\n")
     author = re.search(r"^author (.*) \d+ [+-]\d{4}$", head, re.M)
     first, _, rest = message.strip("\n").partition("\n\n")
     if first.startswith(("fixup! ", "squash! ", "amend! ")):
@@ -58,21 +58,20 @@ def read_commit(git, oid, signers):
 def plain_trees(git, base, commits, signers):
     """Takes our sections out of every commit's MAINTAINERS; returns the final sections."""
     known = maintainers.titles(git.show(base, "MAINTAINERS") or "")
-    base_blob = git.rev_blob(base, "MAINTAINERS")
+    base_text = git.show(base, "MAINTAINERS")
     seen = {}
     for commit in commits:
-        commit.tree = git.line("rev-parse", f"{commit.oid}^{{tree}}")
-        blob = git.rev_blob(commit.oid, "MAINTAINERS")
-        if blob == base_blob or blob is None:
+        commit.tree = git.tree(commit.oid)
+        text = git.show(commit.oid, "MAINTAINERS")
+        if text in (None, base_text):
             here = {}
         else:
-            text = git.run("cat-file", "blob", blob[1])
             here = {title: maintainers.unsigned(section, signers)
                     for title, section in maintainers.sections(text).items() if title not in known}
             for title in reversed(list(here)):
                 text = maintainers.remove(text, title)
             git.run("read-tree", commit.oid)
-            git.set_entries({"MAINTAINERS": (blob[0], git.store(text))})
+            git.set_entries({"MAINTAINERS": ("100644", git.store(text))})
             commit.tree = git.line("write-tree")
         for title, section in seen.items():
             if here.get(title) != section:
@@ -86,7 +85,7 @@ def plain_trees(git, base, commits, signers):
 def collect(project, git, base, commits):
     """Sorts what each commit does into Adds: and diff; returns the overlay's final paths."""
     upstream = git.paths(base)
-    own, before = set(), git.line("rev-parse", f"{base}^{{tree}}")
+    own, before = set(), git.tree(base)
     for commit in commits:
         rows = git.run("diff-tree", "-r", "-M", "-l0", "--raw", "-z", "--no-abbrev", before,
                        commit.tree).split("\0")
@@ -187,7 +186,7 @@ def harvest(project, git, base, tip, patches, signers):
             meta, path = row.split("\t", 1)
             if path in own:
                 mode, _, oid = meta.split()
-                files[path] = (mode, git.run("cat-file", "blob", oid).encode(**ENCODING))
+                files[path] = (mode, git.read(oid).encode(**ENCODING))
     order = list(project.sections())
     titles = [t for t in order if t in sections] + sorted(t for t in sections if t not in order)
     return Result(mails, files, {t: sections[t] for t in titles})
@@ -294,14 +293,15 @@ def write(project, patches, result):
     for path, (mode, data) in sorted(result.files.items()):
         (project.root / path).parent.mkdir(parents=True, exist_ok=True)
         put(project.root / path, data, mode)
-    overlay = project.overlay()
-    for path in sorted((overlay & old_files) - set(result.files)):
+    project.known_overlay = None
+    for path in sorted((project.overlay() & old_files) - set(result.files)):
         (project.root / path).unlink()
         folder = (project.root / path).parent
         while folder != project.root and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent
         written.append(project.show(project.root / path) + " (gone)")
+    project.known_overlay = None
     names = {m.name for m in result.mails}
     for patch in patches:
         if patch.name not in names:
@@ -327,7 +327,7 @@ def verify(project, target):
     with Quarantine(target.git, project.scratch) as box:
         tip = build(project, box, target, patches, who)
         result = harvest(project, box.index("verify"), target.base, tip, patches, signers)
-        tree = box.git.line("rev-parse", f"{tip}^{{tree}}")
+        tree = box.git.tree(tip)
     for patch, again in zip(patches, result.mails):
         if again.name != patch.name or \
                 again.text() != read(project.series / patch.name):

@@ -18,16 +18,16 @@ KERNEL_DIRS = ("Documentation", "drivers", "include", "lib", "mm", "tools")
 ROOT = {"Makefile", "README.md", "MAINTAINERS", "LICENSES", "COPYING", ".ci", ".git", ".gitignore",
         "series", "rdma-core", "harness", "build", "AGENTS.md", "CLAUDE.md"} | set(KERNEL_DIRS)
 SPDX_FREE = (".md", ".patch", ".config", "/base", "/topics", "/MAINTAINERS", "-cover-letter",
-             "/settings", "/config", "/.gitignore", ".json", ".png", ".svg", ".txt", "/COPYING")
+             "/settings", "/config", ".kunitconfig", "/.gitignore", ".json", ".png", ".svg", ".txt", "/COPYING")
 
 
 def files():
     """Paths that are, or can become, part of the repository."""
-    found = []
-    for folder, names, plain in os.walk(TOP):
-        names[:] = [n for n in names if n not in (".git", "build", "__pycache__", "LICENSES")]
-        found += [os.path.relpath(os.path.join(folder, name), TOP) for name in plain]
-    return sorted(found)
+    done = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                          cwd=TOP, stdout=subprocess.PIPE, check=True)
+    found = [path for path in done.stdout.decode().split("\0") if path]
+    return sorted({path for path in found if os.path.isfile(os.path.join(TOP, path))
+                   and not path.startswith("LICENSES/")})
 
 
 def read(path):
@@ -45,7 +45,7 @@ def series(report):
 
 
 def layout(report):
-    strangers = sorted(set(os.listdir(TOP)) - ROOT)
+    strangers = sorted({path.split("/")[0] for path in files()} - ROOT)
     report.point("layout", "root folder", ["%s has no place in the root" % s for s in strangers])
     every = files()
     long = ["%s: %d lines" % (path, n) for path in every if path.endswith(LONG_SUFFIXES)

@@ -12,6 +12,11 @@ TAIL_LINES = 25
 HEARTBEAT_SECONDS = 60
 
 
+def with_ccache(argv):
+    """The same program, in the environment that lib/common.sh gives to compilers."""
+    return ["bash", "-c", '. "$0"; exec "$@"', os.path.join(TOP, "harness/lib/common.sh")] + argv
+
+
 class Step:
     """A program, and the log it writes. `show` puts its output on the screen
     as well, for what is meant to be read."""

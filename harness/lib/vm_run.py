@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
 """One boot: start QEMU, carry the guest's output, find out how it ended."""
+import fcntl
 import json
 import os
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import vm_qemu
 
-PORTS = ("console", "out", "err", "ctl", "qmp")
-# sysrq keys that say where a guest hangs: CPUs, blocked tasks, locks held.
-HANG_KEYS = b"lwd"
+# fcntl.F_SETPIPE_SZ, which came with Python 3.10
+F_SETPIPE_SZ = 1031
+# A serial line loses what its other end does not take at once.
+CONSOLE_BUFFER = 1 << 20
+PORTS = ("out", "err", "ctl", "qmp")
+# sysrq keys that say where a guest hangs: CPUs, blocked tasks, locks, all tasks.
+HANG_KEYS = b"lwdt"
 
 
 class Outcome:
@@ -24,6 +31,32 @@ class Outcome:
         self.text = text
 
 
+class Clock:
+    """Seconds that the guest had to itself. On a loaded host a vCPU waits for a
+    processor most of the time, and what is starved does not hang."""
+
+    # However starved: more than this many times the bound is no bound.
+    PATIENCE = 6
+
+    def __init__(self, pid):
+        self.tasks = "/proc/%d/task" % pid
+        self.start = time.monotonic()
+        self.waited = 0.0
+
+    def passed(self):
+        """Wall time less what its threads have waited for a processor."""
+        wall = time.monotonic() - self.start
+        try:
+            waited = 0.0
+            for task in os.listdir(self.tasks):
+                with open("%s/%s/schedstat" % (self.tasks, task)) as file:
+                    waited += int(file.read().split()[1]) / 1e9
+            self.waited = max(self.waited, waited)
+        except (OSError, IndexError, ValueError):
+            pass
+        return max(wall - self.waited, wall / self.PATIENCE)
+
+
 class Machine:
     """A running QEMU and the sockets it was given."""
 
@@ -31,6 +64,8 @@ class Machine:
         self.sockets = {}
         self.console_log = open(console_path, "wb")
         self.selector = selectors.DefaultSelector()
+        self.scratch = tempfile.mkdtemp(prefix="odp-vm-")
+        self.keyboard = self._console()
         theirs = {}
         for name in PORTS:
             ours, other = socket.socketpair()
@@ -38,7 +73,8 @@ class Machine:
             self.sockets[name] = ours
             theirs[name] = other
             self.selector.register(ours, selectors.EVENT_READ, name)
-        argv = vm_qemu.command(opts, accel, {n: s.fileno() for n, s in theirs.items()}, share)
+        argv = vm_qemu.command(opts, accel, {n: s.fileno() for n, s in theirs.items()}, share,
+                               self.scratch + "/console")
         stdio = None if opts.shell else subprocess.DEVNULL
         self.stderr = open(console_path + ".qemu", "w+b")
         self.process = subprocess.Popen(argv, stdin=stdio, stdout=stdio, stderr=self.stderr,
@@ -46,13 +82,28 @@ class Machine:
         for other in theirs.values():
             other.close()
 
+    def _console(self):
+        """Two named pipes, as QEMU opens them; returns the end that types."""
+        for suffix in (".in", ".out"):
+            os.mkfifo(self.scratch + "/console" + suffix)
+        # Read and write: neither side then waits for the other to open.
+        keyboard = os.open(self.scratch + "/console.in", os.O_RDWR | os.O_NONBLOCK)
+        screen = os.open(self.scratch + "/console.out", os.O_RDWR | os.O_NONBLOCK)
+        try:
+            fcntl.fcntl(screen, F_SETPIPE_SZ, CONSOLE_BUFFER)
+        except OSError:
+            pass
+        self.screen = screen
+        self.selector.register(screen, selectors.EVENT_READ, "console")
+        return keyboard
+
     def read(self, timeout):
         """Chunks that arrived, as (port, bytes); b'' once for a closed port."""
         chunks = []
         for key, _ in self.selector.select(timeout):
             try:
-                data = key.fileobj.recv(65536)
-            except (BlockingIOError, ConnectionResetError):
+                data = os.read(key.fd, 65536)
+            except ConnectionResetError:
                 data = b""
             if not data:
                 self.selector.unregister(key.fileobj)
@@ -72,12 +123,12 @@ class Machine:
         """The kernel takes a break on its serial console, then a key."""
         self.monitor("chardev-send-break", id="console")
         time.sleep(0.2)
-        self.sockets["console"].sendall(key)
+        os.write(self.keyboard, key)
 
     def drain(self, seconds):
         """Whatever the console still has to say."""
         end = time.monotonic() + seconds
-        while self.selector.get_map() and time.monotonic() < end:
+        while time.monotonic() < end:
             if not self.read(max(0, end - time.monotonic())):
                 break
 
@@ -91,6 +142,9 @@ class Machine:
                 self.process.wait()
         for sock in self.sockets.values():
             sock.close()
+        os.close(self.keyboard)
+        os.close(self.screen)
+        shutil.rmtree(self.scratch, ignore_errors=True)
         self.console_log.close()
         self.stderr.close()
 
@@ -121,19 +175,17 @@ def boot(opts, accel, share, console_path, quiet=False):
     """Run to the end. The guest's output goes to ours as it comes."""
     machine = Machine(opts, accel, share, console_path)
     control = b""
-    deadline = None if opts.timeout == 0 else time.monotonic() + opts.timeout
+    clock = Clock(machine.process.pid)
     panic = False
     console_tail = b""
     try:
         machine.monitor("qmp_capabilities")
         while True:
-            if deadline is not None and time.monotonic() > deadline:
+            if opts.timeout and clock.passed() > opts.timeout:
                 if not quiet:
                     _ask_where(machine)
                 return Outcome("hang", text="no end after %d s" % opts.timeout)
             chunks = machine.read(0.5)
-            if not chunks and machine.process.poll() is not None:
-                break
             for port, data in chunks:
                 if port == "out" and not quiet:
                     _write(sys.stdout, data)
@@ -157,8 +209,7 @@ def boot(opts, accel, share, console_path, quiet=False):
                 if word == "fail":
                     machine.drain(0.5)
                     return Outcome("setup", text=rest)
-            if not machine.selector.get_map():
-                machine.process.wait()
+            if machine.process.poll() is not None and not any(data for _, data in chunks):
                 break
         if panic:
             return Outcome("panic", text="the kernel panicked")

@@ -57,7 +57,7 @@ F:	*
 GET_MAINTAINER = """#!/usr/bin/perl
 die "not in a kernel tree\\n" unless -e "MAINTAINERS" and -d "virt" || -d "lib";
 my $text = join '', map { local (@ARGV, $/) = $_; <> } grep { !/^--/ } @ARGV;
-print "Alpha (List) <alpha\\@example.org> (maintainer:ALPHA)\\n" if $text =~ m{b/mm/};
+print "\\"Alpha (List)\\" <alpha\\@example.org> (maintainer:ALPHA)\\n" if $text =~ m{b/mm/};
 print "gamma\\@example.org (open list:GAMMA)\\n" if $text =~ m{b/drivers/};
 print "all\\@example.org (open list)\\n";
 """
@@ -106,8 +106,8 @@ diff --git a/drivers/Makefile b/drivers/Makefile
 """
 SECOND = """Subject: [PATCH] drivers/new: Serve the second kind
 
-The device comes in a second kind, which differs in one register only, so it
-takes one more line in the driver.
+The device comes in a second kind, which differs in one register only, so
+it takes one more line in the driver.
 
 ---
 Adds: drivers/new/second.h
@@ -191,17 +191,37 @@ def snapshot(root, skip=("build",)):
 class Case(unittest.TestCase):
     maxDiff = None
 
+    # Assembled once; every test gets a copy of its own.
+    assembled = False
+    templates = {}
+
     def setUp(self):
         self.tmp = Path(tempfile.mkdtemp(prefix="series-test."))
         self.addCleanup(shutil.rmtree, self.tmp)
         self.root = self.tmp / "repository"
+        self.base = self.root / "build/base/linux"
+        self.linux = self.root / "build/linux"
+        self._identity()
+        if not self.assembled:
+            self._make()
+            return
+        if "assembled" not in self.templates:
+            keep = tempfile.TemporaryDirectory(prefix="series-template.")
+            self._make()
+            self.series("assemble")
+            shutil.copytree(self.root, Path(keep.name) / "r", symlinks=True)
+            self.templates["assembled"] = keep
+            shutil.rmtree(self.root)
+        shutil.copytree(Path(self.templates["assembled"].name) / "r", self.root, symlinks=True)
+
+    def _make(self):
         write(self.root, REPOSITORY)
         (self.root / "drivers/new/tool.sh").chmod(0o755)
-        self.base = self.root / "build/base/linux"
         write(self.base, UPSTREAM)
         (self.base / "link").symlink_to("Makefile")
         os.utime(self.base / "Makefile", (1700000000, 1700000000))
-        self.linux = self.root / "build/linux"
+
+    def _identity(self):
         for key, value in WHO.items():
             self.addCleanup(self._restore, key, os.environ.get(key))
             os.environ[key] = value
@@ -257,9 +277,15 @@ class Case(unittest.TestCase):
     def clone(self, name="clone"):
         """A kernel clone of the user's own, with work in progress."""
         where = self.tmp / name
+        if "clone" in self.templates:
+            shutil.copytree(Path(self.templates["clone"].name) / "c", where, symlinks=True)
+            return where
         where.mkdir()
         write(where, UPSTREAM)
         git(where, "init", "-q", "-b", "work")
         git(where, "add", "-f", "-A")
         git(where, "commit", "-q", "-m", "v7.3.9")
+        keep = tempfile.TemporaryDirectory(prefix="series-template.")
+        shutil.copytree(where, Path(keep.name) / "c", symlinks=True)
+        self.templates["clone"] = keep
         return where

@@ -10,10 +10,6 @@ SECOND = "series/0003-drivers-new-Serve-the-second-kind.patch"
 
 
 class Refused(Case):
-    def setUp(self):
-        super().setUp()
-        self.tip = None
-
     def refuse_assemble(self, *says):
         self.refuse("assemble", says=says)
 
@@ -34,8 +30,19 @@ class Refused(Case):
         self.refuse_assemble(FIX, "mm/missing.c")
 
     def test_hunk_on_own_file_does_not_fit(self):
-        self.edit("drivers/new/driver.c", "first", "premier")
+        self.edit("drivers/new/driver.c", '#include "second.h"', "#include <third.h>")
         self.refuse_assemble(SECOND, "drivers/new/driver.c", "hunk 1 of 1")
+
+    def test_edit_beside_a_hunk_on_own_file(self):
+        """No conflict; the mail's context is out of date until it is taken back."""
+        self.edit("drivers/new/driver.c", "last", "final")
+        self.assertIn(SECOND, self.series("assemble"))
+        self.assertEqual(git(self.linux, "show", "series~1:drivers/new/driver.c"),
+                         "/* driver */\nfirst();\nfinal();\n")
+        self.refuse("check", says=[SECOND, "final"])
+        self.assertIn(SECOND, self.series("refresh"))
+        self.assertIn(" final();\n", self.read(SECOND))
+        self.series("check")
 
     def test_malformed_hunk(self):
         self.edit(FIX, "@@ -2,6 +2,7 @@", "@@ -2,7 +2,8 @@")
@@ -115,7 +122,7 @@ class Refused(Case):
     def test_topics(self):
         topics = self.read("series/topics")
         for old, new, says in (
-                ("[fixes]\n0001-mm-Keep-line-five-apart.patch\n", "", "is in no topic"),
+                ("0001-mm-Keep-line-five-apart.patch\n", "", "is in no topic"),
                 ("needs: fixes", "needs: later", "needs 'later'"),
                 ("[new]\n", "[new]\n0009-nothing.patch\n", "no patch of the series"),
                 ("0002-", "0003-", "topics")):
@@ -170,8 +177,9 @@ class Refused(Case):
                  (FIX, "0123456789ab", "0123", "Fixes:"),
                  (FIX, "mm: Keep", "Keep", "Subject"),
                  (SECOND, "\n\nThe device comes in a second kind, which differs in one register "
-                  "only, so it\ntakes one more line in the driver.\n", "\n\nMore.\n", "no reason"),
+                  "only, so\nit takes one more line in the driver.\n", "\n\nMore.\n", "no reason"),
                  (FIX, "@@ -2,6 +2,7 @@ line 1", "@@ -2,6 +2,7 @@ line 1", None),
+                 (FIX, "neighbours is read", "neighbours is always to be read", "75 columns"),
                  (DRIVER, "\n---\nAdds", "---\nAdds", "would write it"))
         for name, old, new, says in cases:
             with self.subTest(says=says):

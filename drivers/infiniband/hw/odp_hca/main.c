@@ -322,17 +322,17 @@ static int __init odp_hca_init(void)
 	err = odp_hw_init();
 	if (err)
 		return err;
-	err = odp_hca_odp_init();
+	err = odp_hca_fault_init();
 	if (err)
 		goto err_hw;
 	err = register_netdevice_notifier(&odp_hca_netdev_nb);
 	if (err)
-		goto err_odp;
+		goto err_fault;
 	rdma_link_register(&odp_hca_link_ops);
 	return 0;
 
-err_odp:
-	odp_hca_odp_exit();
+err_fault:
+	odp_hca_fault_exit();
 err_hw:
 	odp_hw_exit();
 	return err;
@@ -344,7 +344,7 @@ static void __exit odp_hca_exit(void)
 	unregister_netdevice_notifier(&odp_hca_netdev_nb);
 	ib_unregister_driver(RDMA_DRIVER_ODP_HCA);
 	/* Waits for faults that are still blocked, and so for their devices. */
-	odp_hca_odp_exit();
+	odp_hca_fault_exit();
 	odp_hw_exit();
 	ida_destroy(&odp_hca_ids);
 }

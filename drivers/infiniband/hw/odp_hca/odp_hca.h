@@ -178,8 +178,7 @@ struct odp_hca_qp {
  * @stats: counters of a paged region
  * @npages: translation entries of a paged region
  * @ctx: whose faults they are
- * @fault_mutex: one fault at a time, see DOC: Page faults in odp.c. May be
- *	held for ever.
+ * @fault_mutex: one fault at a time, see odp.c. May be held for ever.
  * @work: serves @faults
  * @faults: queue of struct odp_hca_fault; under @ctx->lock
  * @wait_entry: on @ctx->waiting; under @ctx->lock
@@ -343,13 +342,17 @@ struct ib_mr *odp_hca_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 int odp_hca_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 void odp_hca_mr_put(struct odp_hca_mr *mr);
 
-/* odp.c */
-int odp_hca_odp_init(void);
-void odp_hca_odp_exit(void);
+/* fault.c */
+int odp_hca_fault_init(void);
+void odp_hca_fault_exit(void);
 struct odp_hca_fault_ctx *odp_hca_fault_ctx_alloc(void);
 void odp_hca_fault_ctx_put(struct odp_hca_fault_ctx *ctx);
-void odp_hca_page_request_event(struct odp_hca_dev *dev);
+void odp_hca_queue_fault(struct odp_hca_mr *mr, struct odp_hca_fault *fault);
+void odp_hca_mr_work(struct work_struct *work);
 void odp_hca_prq_work(struct work_struct *work);
+void odp_hca_page_request_event(struct odp_hca_dev *dev);
+
+/* odp.c */
 int odp_hca_odp_mr_init(struct odp_hca_mr *mr, struct odp_hca_ucontext *uctx,
 			u64 start, u64 length, int access);
 int odp_hca_odp_mr_publish(struct odp_hca_mr *mr);
@@ -358,7 +361,6 @@ void odp_hca_odp_mr_unmap(struct odp_hca_mr *mr);
 void odp_hca_odp_mr_fini(struct odp_hca_mr *mr);
 int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
 			u32 flags);
-void odp_hca_queue_fault(struct odp_hca_mr *mr, struct odp_hca_fault *fault);
 
 /* advise.c */
 int odp_hca_advise_mr(struct ib_pd *ibpd,

@@ -80,7 +80,7 @@ struct Piece {
 	uint32_t size() const { return mem.size(); }
 };
 
-class Rig {
+class FuzzRig {
 public:
 	static constexpr uint32_t SIZE = 16 * 4096;
 
@@ -93,7 +93,7 @@ public:
 	raw::Cq cq;
 	raw::Qp qp;
 
-	Rig() : before_(resources())
+	FuzzRig() : before_(resources())
 	{
 		{
 			Context ctx;

@@ -526,6 +526,36 @@ void one_region()
 	}
 }
 
+/* What all the other cases rest on: the pattern tells a wrong byte from a right one */
+void pattern_itself()
+{
+	const uint64_t seed = seed_for(7);
+	std::vector<uint8_t> buf(3 * page_size());
+
+	for (size_t off : { 0, 1, 7, 8, 4095 }) {
+		pattern_fill(buf.data(), buf.size(), seed, off);
+		for (size_t i = 0; i < buf.size(); i++)
+			if (buf[i] != pattern_byte(seed, off + i))
+				fail("byte %zu at offset %zu is not that of the stream", i, off);
+		CHECK(!pattern_check(buf.data(), buf.size(), seed, off));
+		CHECK(!pattern_check(&buf[5], buf.size() - 5, seed, off + 5));
+		/* Data from elsewhere: beside, a page away, another stream */
+		for (size_t other : { off + 1, off + 8, off + page_size() })
+			CHECK(pattern_check(buf.data(), buf.size(), seed, other).count >
+			      buf.size() * 9 / 10);
+		CHECK(pattern_check(buf.data(), buf.size(), guard_seed(seed), off).count >
+		      buf.size() * 9 / 10);
+		for (size_t at : { size_t{ 0 }, page_size() - 1, buf.size() - 1 }) {
+			buf[at] ^= 1;
+
+			Mismatch bad = pattern_check(buf.data(), buf.size(), seed, off);
+
+			CHECK(bad.count == 1 && bad.first == at);
+			buf[at] ^= 1;
+		}
+	}
+}
+
 } /* namespace */
 
 int main(int argc, char **argv)
@@ -538,7 +568,7 @@ int main(int argc, char **argv)
 		{ Op::read, "pinned", "remote_odp", "local_odp" },
 		{ Op::send, "pinned", "sender_odp", "receiver_odp" },
 	};
-	std::vector<Case> cases;
+	std::vector<Case> cases = { { "pattern", pattern_itself } };
 
 	for (const auto &o : ops) {
 		const std::pair<const char *, Ends> ends[] = {

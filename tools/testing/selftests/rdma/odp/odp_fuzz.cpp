@@ -19,7 +19,7 @@ constexpr uint32_t SGE_ROOM =
 	((1u << raw::Qp::LOG_SQ_STRIDE) - sizeof(odp_hca_send_wqe)) / sizeof(odp_hca_sge);
 
 /* The device is through with all that was posted; false: not within 10 s */
-bool drained(Rig &rig)
+bool drained(FuzzRig &rig)
 {
 	for (Deadline end(10000); raw::load(&rig.qp.db()->sq_ci) != rig.qp.sq_pi;) {
 		if (end.passed())
@@ -30,7 +30,7 @@ bool drained(Rig &rig)
 }
 
 /* Take all completions; how many were errors */
-unsigned int reap(Rig &rig)
+unsigned int reap(FuzzRig &rig)
 {
 	unsigned int errors = 0;
 	odp_hca_cqe cqe;
@@ -45,7 +45,7 @@ unsigned int reap(Rig &rig)
 	return errors;
 }
 
-void post_receives(Rig &rig, unsigned int n)
+void post_receives(FuzzRig &rig, unsigned int n)
 {
 	while (n--) {
 		odp_hca_recv_wqe w = {};
@@ -59,7 +59,7 @@ void post_receives(Rig &rig, unsigned int n)
 }
 
 /* Spoil one thing. True: no device may execute the result. */
-bool spoil(Rig &rig, odp_hca_send_wqe &w, odp_hca_sge *sge, Random &rng)
+bool spoil(FuzzRig &rig, odp_hca_send_wqe &w, odp_hca_sge *sge, Random &rng)
 {
 	const Piece *const forbidden[] = { &rig.no_rights, &rig.other };
 	odp_hca_sge &g = sge[rng.below(w.num_sge)];
@@ -87,7 +87,7 @@ bool spoil(Rig &rig, odp_hca_send_wqe &w, odp_hca_sge *sge, Random &rng)
 		return w.inline_len > SGE_ROOM * sizeof(odp_hca_sge);
 	case 5:
 		g.length = rng.edge32();
-		return g.length > Rig::SIZE;
+		return g.length > FuzzRig::SIZE;
 	case 6:
 		for (uint32_t i = 0; i < w.num_sge; i++)
 			sge[i].length = 0x80000000u - rng.below(2);
@@ -99,7 +99,7 @@ bool spoil(Rig &rig, odp_hca_send_wqe &w, odp_hca_sge *sge, Random &rng)
 	case 8:
 		/* One byte before, one behind */
 		g.length = 100;
-		g.addr = rig.work.addr() + (rng.one_in(2) ? -1 : static_cast<int>(Rig::SIZE) - 99);
+		g.addr = rig.work.addr() + (rng.one_in(2) ? -1 : static_cast<int>(FuzzRig::SIZE) - 99);
 		g.lkey = rig.work.lkey;
 		return true;
 	case 9:
@@ -133,7 +133,7 @@ bool spoil(Rig &rig, odp_hca_send_wqe &w, odp_hca_sge *sge, Random &rng)
 /* Good requests with a spoilt one among them */
 void wqe_boundary()
 {
-	Rig rig;
+	FuzzRig rig;
 	Random rng(1);
 	unsigned int n = 0, errors = 0;
 
@@ -153,7 +153,7 @@ void wqe_boundary()
 			memcpy(slot, &w, sizeof(w));
 			memcpy(slot + sizeof(w), sge, sizeof(sge));
 		}
-		Rig::check(rig.qp.post(rig.dev, count), "kick");
+		FuzzRig::check(rig.qp.post(rig.dev, count), "kick");
 		if (!drained(rig))
 			fail("request %u and before: the device does not go on", n + count);
 		unsigned int e = reap(rig);
@@ -177,7 +177,7 @@ void wqe_boundary()
 /* Bytes as they come, sometimes with a head that leads further in */
 void wqe_random()
 {
-	Rig rig;
+	FuzzRig rig;
 	Random rng(2);
 	unsigned int n = 0;
 
@@ -201,20 +201,20 @@ void wqe_random()
 			if (!rng.one_in(3))
 				w.inline_len &= 0xff;
 			if (rng.one_in(2)) {
-				w.remote_addr = rig.work.addr() + rng.below(2 * Rig::SIZE);
+				w.remote_addr = rig.work.addr() + rng.below(2 * FuzzRig::SIZE);
 				w.rkey = rig.work.rkey;
 			}
 			memcpy(slot, &w, sizeof(w));
 			for (unsigned int k = 0; k < SGE_ROOM; k++) {
 				const Piece &p = rng.one_in(2) ? rig.work : rig.no_rights;
-				odp_hca_sge sge = { p.addr() + rng.below(2 * Rig::SIZE),
-						    rng.below(Rig::SIZE), p.lkey };
+				odp_hca_sge sge = { p.addr() + rng.below(2 * FuzzRig::SIZE),
+						    rng.below(FuzzRig::SIZE), p.lkey };
 
 				if (!rng.one_in(6))
 					memcpy(slot + sizeof(w) + k * sizeof(sge), &sge, sizeof(sge));
 			}
 		}
-		Rig::check(rig.qp.post(rig.dev, count), "kick");
+		FuzzRig::check(rig.qp.post(rig.dev, count), "kick");
 		if (!drained(rig))
 			fail("request %u and before: the device does not go on", n + count);
 		reap(rig);
@@ -228,7 +228,7 @@ void wqe_random()
 /* The receive ring likewise, and good sends that meet what is in it */
 void wqe_receive()
 {
-	Rig rig;
+	FuzzRig rig;
 	Random rng(3);
 	unsigned int n = 0;
 
@@ -244,7 +244,7 @@ void wqe_receive()
 				const Piece &p = rng.one_in(2) ? rig.paged :
 						 rng.one_in(2) ? rig.no_rights : rig.other;
 
-				g = { p.addr() + rng.below(Rig::SIZE), rng.below(4096), p.lkey };
+				g = { p.addr() + rng.below(FuzzRig::SIZE), rng.below(4096), p.lkey };
 				if (rng.one_in(4))
 					g.addr = rng.edge64();
 				if (rng.one_in(4))
@@ -270,7 +270,7 @@ void wqe_receive()
 			memcpy(rig.qp.send_slot(rig.qp.sq_pi + i), &w, sizeof(w));
 			memcpy(rig.qp.send_slot(rig.qp.sq_pi + i) + sizeof(w), sge, sizeof(sge));
 		}
-		Rig::check(rig.qp.post(rig.dev, count), "kick");
+		FuzzRig::check(rig.qp.post(rig.dev, count), "kick");
 		if (!drained(rig))
 			fail("receive %u and before: the device does not go on", n + count);
 		n += count;
@@ -284,11 +284,11 @@ void wqe_receive()
 /* Indices from nowhere, and doorbells of queue pairs that are not ours */
 void doorbells()
 {
-	Rig rig;
+	FuzzRig rig;
 	Random rng(4);
 	raw::Uverbs stranger;
 
-	Rig::check(stranger.open(rig.path()), "open");
+	FuzzRig::check(stranger.open(rig.path()), "open");
 	for (unsigned int n = 0; n < DOORBELLS; n++) {
 		odp_hca_qp_db *db = rig.qp.db();
 		odp_hca_cq_db *cdb = rig.cq.db();
@@ -314,7 +314,7 @@ void doorbells()
 			rng.bytes(rig.qp.send_slot(rng.below(64)), 256);
 			break;
 		}
-		Rig::check(rig.dev.kick(rig.qp.qpn), "kick");
+		FuzzRig::check(rig.dev.kick(rig.qp.qpn), "kick");
 		if (stranger.kick(rig.qp.qpn) != ENOENT)
 			fail("another context may ring our doorbell");
 		uint32_t qpn = rng.one_in(2) ? rng.edge32() : rig.qp.qpn + 1 + rng.below(64);
@@ -339,7 +339,7 @@ void doorbells()
 void scribble()
 {
 	const int ms = scaled_ms(2500);
-	Rig rig;
+	FuzzRig rig;
 	Random rng(5), rng_thread(6);
 	std::atomic<bool> stop{ false };
 	std::atomic<uint8_t *> qp_mem{ nullptr }, cq_mem{ nullptr };

@@ -12,7 +12,7 @@ using namespace odp;
 namespace {
 
 /* Where a command may want its rings */
-uint64_t hostile_address(const Rig &rig, const Mapping &spare, Random &rng)
+uint64_t hostile_address(const FuzzRig &rig, const Mapping &spare, Random &rng)
 {
 	switch (rng.below(6)) {
 	case 0:
@@ -30,7 +30,7 @@ uint64_t hostile_address(const Rig &rig, const Mapping &spare, Random &rng)
 	}
 }
 
-int command_cq(Rig &rig, const Mapping &spare, Random &rng)
+int command_cq(FuzzRig &rig, const Mapping &spare, Random &rng)
 {
 	ib_uverbs_create_cq cmd = {};
 	struct {
@@ -57,11 +57,11 @@ int command_cq(Rig &rig, const Mapping &spare, Random &rng)
 	if (rc)
 		return rc;
 	memcpy(&handle, resp, sizeof(handle));
-	Rig::check(rig.dev.destroy_cq(handle), "destroy_cq");
+	FuzzRig::check(rig.dev.destroy_cq(handle), "destroy_cq");
 	return 0;
 }
 
-int command_qp(Rig &rig, const Mapping &spare, Random &rng)
+int command_qp(FuzzRig &rig, const Mapping &spare, Random &rng)
 {
 	ib_uverbs_create_qp cmd;
 	struct {
@@ -120,11 +120,11 @@ int command_qp(Rig &rig, const Mapping &spare, Random &rng)
 	if (rc)
 		return rc;
 	memcpy(&handle, resp, sizeof(handle));
-	Rig::check(rig.dev.destroy_qp(handle), "destroy_qp");
+	FuzzRig::check(rig.dev.destroy_qp(handle), "destroy_qp");
 	return 0;
 }
 
-int command_mr(Rig &rig, const Mapping &spare, Random &rng)
+int command_mr(FuzzRig &rig, const Mapping &spare, Random &rng)
 {
 	ib_uverbs_reg_mr_resp resp = {};
 	uint64_t start = hostile_address(rig, spare, rng);
@@ -141,11 +141,11 @@ int command_mr(Rig &rig, const Mapping &spare, Random &rng)
 	rc = rig.dev.reg_mr(pd, start, length, iova, access, &resp);
 	if (rc)
 		return rc;
-	Rig::check(rig.dev.dereg_mr(resp.mr_handle), "dereg_mr");
+	FuzzRig::check(rig.dev.dereg_mr(resp.mr_handle), "dereg_mr");
 	return 0;
 }
 
-int command_modify(Rig &rig, Random &rng)
+int command_modify(FuzzRig &rig, Random &rng)
 {
 	ib_uverbs_modify_qp c;
 
@@ -167,7 +167,7 @@ int command_modify(Rig &rig, Random &rng)
 /* Commands whose arguments no library would send */
 void commands()
 {
-	Rig rig;
+	FuzzRig rig;
 	Random rng(7);
 	Mapping spare = Mapping::anon(64 * 4096);
 	unsigned int accepted = 0;
@@ -213,7 +213,7 @@ void commands()
 void ioctls()
 {
 	constexpr uint32_t MOST = 12;
-	Rig rig;
+	FuzzRig rig;
 	Random rng(8);
 
 	for (unsigned int n = 0; n < IOCTLS; n++) {

@@ -17,7 +17,7 @@ using namespace odp;
 namespace {
 
 constexpr size_t PAGE = 4096;
-constexpr size_t AREA = 40 * PAGE;
+constexpr size_t AREA = 20 * PAGE;
 const std::vector<uint32_t> SIZES = { 1, 7, 64, 1023, 1024, 1025, 4095, 4096, 4097, 65536 + 3 };
 
 ibv_wc completion(Cq &cq, uint64_t wr_id, ibv_wc_opcode opcode, uint32_t qpn, const char *what)
@@ -257,12 +257,12 @@ void ordering(Shape shape, int access)
 			must(l.a().post(IBV_WR_RDMA_WRITE, { near.sge(i * 512, 3000) },
 					far.mr.iova(PAGE - 7), far.mr.rkey(), 0, i),
 			     "post_send");
-		must(l.a().post(IBV_WR_RDMA_READ, { near.sge(30 * PAGE, 3000) },
+		must(l.a().post(IBV_WR_RDMA_READ, { near.sge(18 * PAGE, 3000) },
 				far.mr.iova(PAGE - 7), far.mr.rkey(), IBV_SEND_SIGNALED, N),
 		     "post read");
 		completion(*l.send_cq, N, IBV_WC_RDMA_READ, l.a().num(), "read after writes");
 		far.expect(seed, PAGE - 7, 3000, (N - 1) * 512, "the last write");
-		near.expect(seed, 30 * PAGE, 3000, (N - 1) * 512, "read after writes");
+		near.expect(seed, 18 * PAGE, 3000, (N - 1) * 512, "read after writes");
 	}
 }
 
