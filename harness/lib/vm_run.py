@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """One boot: start QEMU, carry the guest's output, find out how it ended."""
+import ctypes
 import fcntl
 import json
 import os
 import selectors
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -57,6 +60,15 @@ class Clock:
         return max(wall - self.waited, wall / self.PATIENCE)
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent():
+    """However the runner dies, no guest outlives it."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Machine:
     """A running QEMU and the sockets it was given."""
 
@@ -78,7 +90,8 @@ class Machine:
         stdio = None if opts.shell else subprocess.DEVNULL
         self.stderr = open(console_path + ".qemu", "w+b")
         self.process = subprocess.Popen(argv, stdin=stdio, stdout=stdio, stderr=self.stderr,
-                                        pass_fds=[s.fileno() for s in theirs.values()])
+                                        pass_fds=[s.fileno() for s in theirs.values()],
+                                        preexec_fn=_end_with_parent)
         for other in theirs.values():
             other.close()
 
@@ -232,27 +245,27 @@ def _finish(machine, quiet):
 
 
 def job_file(opts, path, environment):
-    """What guest/init reads: shell assignments, everything quoted."""
-    import shlex
-
-    def array(name, words):
-        return "%s=(%s)" % (name, " ".join(shlex.quote(w) for w in words))
-
+    """What guest/init reads: shell assignments and functions, everything quoted."""
     def scalar(name, value):
         return "%s=%s" % (name, shlex.quote(str(value)))
 
+    def function(name, *lines):
+        return "%s()\n{\n%s\n}" % (name, "\n".join("\t" + line for line in lines or (":",)))
+
     size = os.get_terminal_size() if opts.shell and sys.stdout.isatty() else None
     lines = [
-        array("VM_CMD", opts.command), array("VM_KEEP", opts.keep),
-        array("VM_ENV", ["%s=%s" % pair for pair in environment.items()]),
+        function("vm_keep", *["keep " + shlex.quote(place) for place in opts.keep]),
+        function("vm_env", *["export " + scalar(*pair) for pair in environment.items()]),
+        function("vm_command", "launch " + " ".join(shlex.quote(word) for word in opts.command)),
+        scalar("VM_SHELL", opts.command[0] if opts.shell else ""),
         scalar("VM_SETUP", " ".join(opts.setup)),
         scalar("VM_TEARDOWN", " ".join(opts.teardown)),
         scalar("VM_MODULES", opts.modules or ""),
         scalar("VM_PATH", ":".join(opts.path)), scalar("VM_LIBS", ":".join(opts.libs)),
         scalar("VM_CWD", os.getcwd()), scalar("VM_MODE", "shell" if opts.shell else "run"),
         scalar("VM_TERM", os.environ.get("TERM", "dumb") if opts.shell else "dumb"),
+        scalar("VM_ROWS", size.lines if size else 24),
+        scalar("VM_COLS", size.columns if size else 80),
     ]
-    if size:
-        lines += [scalar("VM_ROWS", size.lines), scalar("VM_COLS", size.columns)]
     with open(path, "w") as file:
         file.write("\n".join(lines) + "\n")
