@@ -81,7 +81,7 @@ class Runner:
             for line in text.splitlines():
                 words = line.split()
                 if words:
-                    found.append((program, words[0].split(".")[-1]))
+                    found.append((program, words[0]))
         return found
 
     def _boot(self, programs, options, timeout):

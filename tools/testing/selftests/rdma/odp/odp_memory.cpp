@@ -321,7 +321,7 @@ void swap(Role role)
 	if (!swap_on())
 		skip("no swap space");
 
-	WarmRegion r(rig, seed_for(1), 32);
+	WarmRegion r(rig, seed_for(1), 64);
 
 	/* What the device wrote went out, and comes back for CPU and device */
 	swap_out(r.mem, "after the device's writes");
@@ -349,11 +349,11 @@ void swap_busy(Role role)
 	if (!swap_on())
 		skip("no swap space");
 
-	WarmRegion r(rig, seed_for(0), 16);
+	WarmRegion r(rig, seed_for(0), 32);
 	std::thread reclaim([&] {
 		while (!stop) {
 			madvise(r.mem.get(), r.mem.size(), MADV_PAGEOUT);
-			swapped += PageState(r.mem.page(rounds % 16)).swapped();
+			swapped += PageState(r.mem.page(rounds % 32)).swapped();
 		}
 	});
 	std::string broken;
@@ -532,11 +532,11 @@ void compaction(Role role)
 	if (!knob)
 		skip("cannot ask for compaction: %s", errno_text().c_str());
 
-	WarmRegion r(rig, seed_for(0), 64);
+	WarmRegion r(rig, seed_for(0), 256);
 
 	for (int round = 1; round <= 3; round++) {
 		/* Holes between the region's pages give compaction something to do */
-		Mapping fill = Mapping::anon(len_of(1024));
+		Mapping fill = Mapping::anon(len_of(256));
 
 		fill.advise(MADV_POPULATE_WRITE);
 		fill.unmap();
