@@ -33,6 +33,10 @@ int odp_hca_queue_pages(struct odp_hca_queue *queue, struct ib_umem *umem,
 			break;
 		queue->pages[n++] = rdma_block_iter_dma_address(&biter);
 	}
+	if (n < queue->npages) {
+		kvfree(queue->pages);
+		return -EINVAL;
+	}
 	return 0;
 }
 

@@ -258,9 +258,11 @@ int qp_modify(struct odp_hw *hw, struct odp_hw_cmd *cmd)
 		qp_unpark(qp);
 	mutex_unlock(&qp->run);
 
-	/* Start, drain or flush; and what came while run was held. */
-	if (!ret)
-		engine_kick(qp);
+	/*
+	 * Start, drain or flush. Refused or not: a wake-up that met run taken
+	 * left its mark, and counts on whoever held it to look.
+	 */
+	engine_kick(qp);
 out:
 	qp_put(qp);
 	return ret;
