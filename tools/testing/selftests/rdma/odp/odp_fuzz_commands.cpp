@@ -53,10 +53,9 @@ int command_cq(FuzzRig &rig, const Mapping &spare, Random &rng)
 	size_t len = rng.one_in(4) ? rng.below(sizeof(in) / 4) * 4 : sizeof(in.drv);
 	size_t out = rng.one_in(8) ? 8 + rng.below(3) * 4 : 16;
 
-	rc = rig.dev.write_cmd(IB_USER_VERBS_CMD_CREATE_CQ, &cmd, sizeof(cmd), &in, len, resp, out);
+	rc = rig.dev.create_cq(cmd, &in, len, resp, out - 8, &handle);
 	if (rc)
 		return rc;
-	memcpy(&handle, resp, sizeof(handle));
 	FuzzRig::check(rig.dev.destroy_cq(handle), "destroy_cq");
 	return 0;
 }

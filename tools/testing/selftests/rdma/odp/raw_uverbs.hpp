@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
@@ -125,6 +126,61 @@ public:
 	int ioctl_bytes(void *buf)
 	{
 		return ::ioctl(fd_, RDMA_VERBS_IOCTL, buf) < 0 ? errno : 0;
+	}
+
+	/*
+	 * By the ioctl: the core offers the legacy command only where a driver
+	 * makes completion queues for the kernel as well.
+	 */
+	int create_cq(const ib_uverbs_create_cq &cmd, const void *udata, size_t udata_len,
+		      void *resp, size_t resp_len, uint32_t *handle)
+	{
+		ib_uverbs_attr attrs[8] = {};
+		alignas(8) uint8_t buf[sizeof(ib_uverbs_ioctl_hdr) + sizeof(attrs)] = {};
+		ib_uverbs_ioctl_hdr hdr = {};
+		uint32_t cqe = 0;
+		unsigned int n = 0;
+		auto add = [&](uint16_t id, const void *data, size_t len, bool out, bool must) {
+			ib_uverbs_attr &a = attrs[n++];
+
+			a.attr_id = id;
+			a.len = static_cast<uint16_t>(len);
+			a.flags = must ? UVERBS_ATTR_F_MANDATORY : 0;
+			if (out || len > sizeof(a.data))
+				a.data = address(data);
+			else if (data)
+				memcpy(&a.data, data, len);
+		};
+
+		add(UVERBS_ATTR_CREATE_CQ_HANDLE, nullptr, 0, false, true);
+		add(UVERBS_ATTR_CREATE_CQ_CQE, &cmd.cqe, sizeof(cmd.cqe), false, true);
+		add(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, &cmd.user_handle, sizeof(cmd.user_handle),
+		    false, true);
+		add(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, &cmd.comp_vector, sizeof(cmd.comp_vector),
+		    false, true);
+		add(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &cqe, sizeof(cqe), true, true);
+		if (cmd.comp_channel != -1) {
+			add(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, nullptr, 0, false, true);
+			attrs[n - 1].data_s64 = cmd.comp_channel;
+		}
+		if (udata_len)
+			add(UVERBS_ATTR_UHW_IN, udata, udata_len, false, false);
+		if (resp_len)
+			add(UVERBS_ATTR_UHW_OUT, resp, resp_len, true, false);
+
+		hdr.length = static_cast<uint16_t>(sizeof(hdr) + n * sizeof(attrs[0]));
+		hdr.object_id = UVERBS_OBJECT_CQ;
+		hdr.method_id = UVERBS_METHOD_CQ_CREATE;
+		hdr.num_attrs = static_cast<uint16_t>(n);
+		hdr.driver_id = driver_id_;
+		memcpy(buf, &hdr, sizeof(hdr));
+		memcpy(buf + sizeof(hdr), attrs, n * sizeof(attrs[0]));
+
+		int ret = ioctl_bytes(buf);
+
+		memcpy(attrs, buf + sizeof(hdr), sizeof(attrs[0]));
+		*handle = static_cast<uint32_t>(attrs[0].data);
+		return ret;
 	}
 
 	int kick(uint32_t qpn) { return kick_as(driver_id_, qpn); }
@@ -239,20 +295,18 @@ struct Cq {
 	{
 		ib_uverbs_create_cq cmd = {};
 		odp_hca_create_cq drv = {};
-		uint8_t resp[sizeof(ib_uverbs_create_cq_resp) +
-			     sizeof(odp_hca_create_cq_resp)] = {};
+		odp_hca_create_cq_resp resp = {};
 
 		log = log_cqe;
+		ci = 0;
 		mem = odp::Mapping::anon(ODP_HCA_RING_OFFSET + aligned(sizeof(odp_hca_cqe) << log));
 		cmd.cqe = 1u << log;
 		cmd.comp_channel = -1;
 		drv.buf_addr = address(mem.get());
 		drv.log_cqe = log;
-		int ret = dev.write_cmd(IB_USER_VERBS_CMD_CREATE_CQ, &cmd,
-					sizeof(cmd), &drv, sizeof(drv), resp,
-					sizeof(resp));
-		memcpy(&handle, resp, sizeof(handle));
-		memcpy(&cqn, resp + sizeof(ib_uverbs_create_cq_resp), sizeof(cqn));
+		int ret = dev.create_cq(cmd, &drv, sizeof(drv), &resp, sizeof(resp), &handle);
+
+		cqn = resp.cqn;
 		return ret;
 	}
 
