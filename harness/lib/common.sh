@@ -13,6 +13,8 @@ export TOP BUILD CACHE JOBS
 # folder do not count, and neither does the folder the compiler ran in.
 export CCACHE_DIR=$CACHE/ccache CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$BUILD
 export CCACHE_SLOPPINESS=time_macros CCACHE_MAXSIZE=5G
+# What a file includes comes from the compiler's -MMD: no preprocessor of its own.
+export CCACHE_DEPEND=1
 # Neither do the time and the machine a kernel was built at.
 export KBUILD_BUILD_TIMESTAMP='1970-01-01' KBUILD_BUILD_USER=odp KBUILD_BUILD_HOST=guest
 export KBUILD_BUILD_VERSION=1

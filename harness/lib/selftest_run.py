@@ -11,7 +11,7 @@ import vm_splat
 from steps import BUILD, TOP
 
 # Device: the VM's set-up, the name of the device there
-DEVICES = {"odp_hca": ("net,zram,odp", "odp0"), "rxe": ("net,zram,rxe", "rxe0")}
+DEVICES = {"odp_hca": ("net,zram,odp,odp1", "odp0"), "rxe": ("net,zram,rxe", "rxe0")}
 # A case with this tag corrupts a kernel whose rxe has the fault: it gets a
 # kernel of its own.
 ISOLATE = {"rxe": "splats-on-rxe"}

@@ -3,12 +3,14 @@
  * Page faults as such: how many it takes, what is counted, whom they hold up,
  * and what they make of memory that is taken away all the time.
  */
+#include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -188,27 +190,41 @@ long long json_number(const std::string &text, const std::string &key)
 	return atoll(text.c_str() + at);
 }
 
-/* What rdma(8) says of the regions of this process, one string a region */
-std::vector<std::string> statistic_show_mr()
+/* What rdma(8) @command says of the regions of @device, one string a region */
+std::vector<std::string> regions_by(const std::string &command, const std::string &device)
 {
+	const std::string start = "\"ifname\":";
 	std::vector<std::string> out;
 	std::string text;
 	char buf[4096];
 	size_t n;
-	FILE *f = popen("rdma -j statistic show mr 2>/dev/null", "r");
+	FILE *f = popen(("rdma -j -d " + command + " show mr 2>/dev/null").c_str(), "r");
 
 	while (f && (n = fread(buf, 1, sizeof(buf), f)))
 		text.append(buf, n);
 	if (!f || pclose(f))
-		skip("no rdma(8) that knows 'statistic show mr'");
-	for (size_t at = 0, end; (at = text.find("\"mrn\":", at)) != std::string::npos; at = end) {
-		end = text.find("\"mrn\":", at + 1);
-		if (end == std::string::npos)
-			end = text.size();
-		std::string one = text.substr(at, end - at);
+		skip("no rdma(8) that knows '%s show mr'", command.c_str());
+	for (size_t at = 0, end; (at = text.find(start, at)) != std::string::npos; at = end) {
+		end = std::min(text.find(start, at + 1), text.size());
+		if (!text.compare(at + start.size(), device.size() + 2, "\"" + device + "\""))
+			out.push_back(text.substr(at, end - at));
+	}
+	return out;
+}
 
-		if (json_number(one, "pid") == getpid())
-			out.push_back(one);
+/* The counters of this process's regions: only the resource tells whose it is */
+std::vector<std::string> statistic_show_mr(const std::string &device)
+{
+	std::vector<std::string> out;
+	std::set<long long> mine;
+
+	for (const std::string &e : regions_by("resource", device)) {
+		if (json_number(e, "pid") == getpid())
+			mine.insert(json_number(e, "mrn"));
+	}
+	for (const std::string &e : regions_by("statistic", device)) {
+		if (mine.count(json_number(e, "mrn")))
+			out.push_back(e);
 	}
 	return out;
 }
@@ -226,7 +242,7 @@ void mr_counters()
 
 	expect_ok(lo.pair.a.write({ source.sge(0, PAGES * PAGE) }, used.mr.iova(), used.mr.rkey()), "write");
 	used.mem.advise(MADV_DONTNEED);
-	entries = statistic_show_mr();
+	entries = statistic_show_mr(lo.ctx.name());
 	for (const std::string &e : entries) {
 		if (json_number(e, "page_faults") < 0)
 			continue;
