@@ -391,13 +391,15 @@ void userfault_killed()
 				throw;
 			}
 			Region other(pd, 4 * PAGE, ACCESS_REMOTE);
-			Mr mr(pd, mem.get(), mem.size(), ACCESS_ODP);
+			/* A region of each: a device may serve one fault of a region at a time. */
+			Mr source(pd, mem.get(), mem.size(), ACCESS_ODP);
+			Mr target(pd, mem.get(), mem.size(), ACCESS_ODP);
 			QpPair near(pd), far(pd);
 
-			must(near.a.post(IBV_WR_RDMA_WRITE, { mr.sge(PAGE, 64) }, other.mr.iova(),
-					 other.mr.rkey()), "post_send");
-			must(far.a.post(IBV_WR_RDMA_WRITE, { other.sge(0, 64) }, mr.iova(2 * PAGE),
-					mr.rkey()), "post_send");
+			must(near.a.post(IBV_WR_RDMA_WRITE, { source.sge(PAGE, 64) },
+					 other.mr.iova(), other.mr.rkey()), "post_send");
+			must(far.a.post(IBV_WR_RDMA_WRITE, { other.sge(0, 64) },
+					target.iova(2 * PAGE), target.rkey()), "post_send");
 			if (!uffd->next(10000) || !uffd->next(10000))
 				fail("no fault reaches the pager");
 			ready.set();
