@@ -3,12 +3,16 @@
  * odp_hca: the way of a fault, from the device's page-request queue to a worker
  * and back. What a fault does is in odp.c.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "odp_hca.h"
 
-/* Faults block their workers, so page requests are drained by others. */
+/*
+ * Faults block their workers, so page requests are drained by others: one for
+ * each device, which must not stand still for want of memory.
+ */
 static struct workqueue_struct *odp_hca_fault_wq;
 static struct workqueue_struct *odp_hca_prq_wq;
 
@@ -18,8 +22,8 @@ int odp_hca_fault_init(void)
 					   WQ_MAX_ACTIVE);
 	if (!odp_hca_fault_wq)
 		return -ENOMEM;
-	odp_hca_prq_wq = alloc_workqueue("odp_hca_prq", WQ_UNBOUND | WQ_HIGHPRI,
-					 0);
+	odp_hca_prq_wq = alloc_workqueue("odp_hca_prq", WQ_UNBOUND |
+					 WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!odp_hca_prq_wq) {
 		destroy_workqueue(odp_hca_fault_wq);
 		return -ENOMEM;
@@ -77,8 +81,10 @@ static bool odp_hca_serve_request(struct odp_hca_mr *mr,
 					  fault->flags);
 	}
 	mutex_unlock(&mr->fault_mutex);
-	if (ret == -EBUSY)
+	if (ret == -EBUSY) {
+		fault->npages = odp_hca_fewer_pages(npages);
 		return false;
+	}
 	if (ret > 0) {
 		odp_hca_count(mr, ODP_HCA_STAT_FAULTS, ret);
 		odp_hca_count(mr, ODP_HCA_STAT_FAULTS_HANDLED, 1);
@@ -92,16 +98,19 @@ out_done:
 static bool odp_hca_serve_prefetch(struct odp_hca_mr *mr,
 				   struct odp_hca_fault *fault)
 {
-	u64 npages = min_t(u64, fault->npages, ODP_HCA_FAULT_PAGES);
+	u64 npages = min(fault->npages, fault->piece);
 	int ret;
 
 	mutex_lock(&mr->fault_mutex);
 	ret = odp_hca_fault_pages(mr, fault->first, &npages, fault->flags);
 	mutex_unlock(&mr->fault_mutex);
-	if (ret == -EBUSY)
+	if (ret == -EBUSY) {
+		fault->piece = odp_hca_fewer_pages(npages);
 		return false;
+	}
 	if (ret < 0)
 		return true;
+	fault->piece = ODP_HCA_FAULT_PAGES;
 	odp_hca_count(mr, ODP_HCA_STAT_PREFETCH, ret);
 	fault->first += npages;
 	fault->npages -= npages;
@@ -193,7 +202,8 @@ static int odp_hca_page_request(struct odp_hca_dev *dev,
 	struct odp_hca_fault *fault;
 	struct odp_hca_mr *mr;
 
-	fault = kzalloc_obj(*fault);
+	/* Behind this one wait all others, of all processes. */
+	fault = kzalloc_obj(*fault, GFP_NOWAIT);
 	if (!fault)
 		return -ENOMEM;
 	fault->token = req->token;
@@ -223,8 +233,13 @@ void odp_hca_prq_work(struct work_struct *work)
 
 	while (odp_hw_prq_pop(dev->hw, &req)) {
 		err = odp_hca_page_request(dev, &req);
-		if (err)
+		if (err == -ENOMEM) {
+			/* Answered without a page, who waits asks again. */
+			odp_hw_page_request_done(dev->hw, req.token, 0);
+			msleep(1);
+		} else if (err) {
 			odp_hw_page_request_done(dev->hw, req.token, err);
+		}
 		cond_resched();
 	}
 }

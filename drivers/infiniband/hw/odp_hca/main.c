@@ -52,7 +52,6 @@ static void odp_hca_dev_release(struct kref *ref)
 	if (dev->id >= 0)
 		ida_free(&odp_hca_ids, dev->id);
 	xa_destroy(&dev->odp_mrs);
-	ida_destroy(&dev->ctxs);
 	ida_destroy(&dev->pdns);
 	mutex_destroy(&dev->port_lock);
 	put_device(&dev->ibdev.dev);
@@ -194,7 +193,6 @@ static int odp_hca_add(const char *name, struct net_device *ndev)
 	get_device(&ibdev->dev);
 	mutex_init(&dev->port_lock);
 	ida_init(&dev->pdns);
-	ida_init(&dev->ctxs);
 	xa_init(&dev->odp_mrs);
 	INIT_WORK(&dev->prq_work, odp_hca_prq_work);
 	dev->id = -1;

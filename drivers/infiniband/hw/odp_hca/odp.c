@@ -8,9 +8,11 @@
 #include <linux/find.h>
 #include <linux/hmm.h>
 #include <linux/hmm-dma.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci-p2pdma.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <rdma/ib_umem_odp.h>
 
@@ -68,10 +70,9 @@
  */
 
 /*
- * The core does not charge a region's page list to anybody, nor the device the
- * tables that faults make it grow: 8 bytes each for every page, at the worst.
- * All regions together may span so many times the memory there is; either
- * takes 3 % of it then.
+ * The core does not charge a region's page list to anybody: 8 bytes a page. All
+ * regions together may span so many times the memory there is; their lists
+ * take 3 % of it then.
  */
 #define ODP_HCA_OVERCOMMIT	16
 
@@ -88,6 +89,22 @@ static void odp_hca_write_entries(struct odp_hca_mr *mr, unsigned long end,
 		odp_hw_mtt_write(mr->dev->hw, mr->ibmr.lkey, end - *n, *n,
 				 entries);
 	*n = 0;
+}
+
+/*
+ * hmm has rewritten these entries, and what it found does not get to the
+ * device. What the device has among them it has for reading, for no entry that
+ * it may write is ever given to hmm; an entry that says otherwise would make the
+ * next fault for writing believe that there is nothing left to do.
+ */
+static void odp_hca_forget_write(struct odp_hca_mr *mr, unsigned long first,
+				 unsigned long end)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+
+	lockdep_assert_held(&odp->umem_mutex);
+	for_each_set_bit_from(first, mr->mapped, end)
+		odp->map.pfn_list[first] &= ~HMM_PFN_WRITE;
 }
 
 /*
@@ -131,6 +148,7 @@ static int odp_hca_commit(struct odp_hca_mr *mr, unsigned long first,
 			*pfn &= ~HMM_PFN_WRITE;
 		addr = hmm_dma_map_pfn(dma, &odp->map, idx, &p2pdma_state);
 		if (dma_mapping_error(dma, addr)) {
+			odp_hca_forget_write(mr, idx, end);
 			done = -EFAULT;
 			break;
 		}
@@ -168,6 +186,20 @@ static u64 odp_hca_fault_span(struct odp_hca_mr *mr, u64 first, u64 npages)
 	return min(bit, end) - first;
 }
 
+/* The device's tables are the owner's to pay for, whoever faults. */
+static int odp_hca_reserve(struct odp_hca_mr *mr, u64 first, u64 npages)
+{
+	struct mem_cgroup *owner, *old;
+	int ret;
+
+	owner = get_mem_cgroup_from_mm(mr->umem->owning_mm);
+	old = set_active_memcg(owner);
+	ret = odp_hw_mtt_reserve(mr->dev->hw, mr->ibmr.lkey, first, npages);
+	set_active_memcg(old);
+	mem_cgroup_put(owner);
+	return ret;
+}
+
 /**
  * odp_hca_fault_pages - give the device translation entries
  * @mr: paged memory region, with its fault_mutex held
@@ -200,7 +232,7 @@ int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
 		return 0;
 	}
 	*npages = n;
-	ret = odp_hw_mtt_reserve(mr->dev->hw, mr->ibmr.lkey, first, n);
+	ret = odp_hca_reserve(mr, first, n);
 	if (ret)
 		return ret;
 
@@ -214,6 +246,8 @@ int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
 		mutex_lock(&odp->umem_mutex);
 	else if (mr->dead)
 		ret = -EFAULT;
+	if (ret < 0)
+		odp_hca_forget_write(mr, first, first + n);
 	else
 		ret = odp_hca_commit(mr, first, n);
 

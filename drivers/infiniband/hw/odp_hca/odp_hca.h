@@ -28,7 +28,8 @@ static_assert(PAGE_SHIFT == ODP_HW_PAGE_SHIFT);
 /*
  * Page faults may block for as long as user space likes (userfaultfd, FUSE),
  * and each blocks a worker. So one context may have only so many running, and
- * a device only so many contexts that all of these fit into the workqueue.
+ * all devices together only so many contexts that these fit into the workqueue
+ * that they share.
  */
 #define ODP_HCA_MAX_FAULTS	16
 #define ODP_HCA_MAX_UCONTEXT	(WQ_MAX_ACTIVE / ODP_HCA_MAX_FAULTS)
@@ -68,7 +69,6 @@ enum odp_hca_stat {
  * @hw: the hardware
  * @port_lock: setting the port follows reading the netdev's state
  * @pdns: protection domain numbers
- * @ctxs: context numbers, which doorbells carry
  * @odp_mrs: ODP memory regions by key
  * @prq_work: drains the page-request queue
  * @stats: sums over all memory regions there ever were
@@ -83,7 +83,6 @@ struct odp_hca_dev {
 	/* protects the order of port commands, see above */
 	struct mutex port_lock;
 	struct ida pdns;
-	struct ida ctxs;
 	struct xarray odp_mrs;
 	struct work_struct prq_work;
 	atomic64_t stats[ODP_HCA_STATS];
@@ -109,7 +108,7 @@ struct odp_hca_fault_ctx {
 /**
  * struct odp_hca_ucontext - a user context
  * @ibucontext: what the RDMA core knows
- * @number: by which the device knows whose doorbell rings
+ * @number: by which devices know whose doorbell rings
  * @faults: page faults of this context
  */
 struct odp_hca_ucontext {
@@ -228,6 +227,7 @@ enum odp_hca_fault_flags {
  * @token: of the page request
  * @first: translation entry
  * @npages: entries from @first on
+ * @piece: of a prefetch, how many of them at a time
  */
 struct odp_hca_fault {
 	struct list_head entry;
@@ -235,7 +235,17 @@ struct odp_hca_fault {
 	u32 token;
 	u64 first;
 	u64 npages;
+	u64 piece;
 };
+
+/*
+ * Pages come all or none, and one invalidation anywhere in the region is enough
+ * for none. Where there are many, the fewer are asked for the sooner some come.
+ */
+static inline u64 odp_hca_fewer_pages(u64 npages)
+{
+	return max(npages / 4, 1ULL);
+}
 
 /* A region's counts end with it, the device's do not. */
 static inline void odp_hca_count(struct odp_hca_mr *mr, enum odp_hca_stat stat,

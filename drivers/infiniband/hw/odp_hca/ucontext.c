@@ -8,11 +8,13 @@
 #define UVERBS_MODULE_NAME odp_hca
 #include <rdma/uverbs_named_ioctl.h>
 
+/* One for all devices, for they share the workers that contexts may block. */
+static DEFINE_IDA(odp_hca_ctxs);
+
 int odp_hca_alloc_ucontext(struct ib_ucontext *ibucontext,
 			   struct ib_udata *udata)
 {
 	struct odp_hca_ucontext *uctx = to_odp_hca_ucontext(ibucontext);
-	struct odp_hca_dev *dev = to_odp_hca_dev(ibucontext->device);
 	struct odp_hca_alloc_ucontext_resp resp = {
 		.magic = ODP_HCA_MAGIC,
 		.max_inline = ODP_HW_MAX_INLINE,
@@ -28,7 +30,8 @@ int odp_hca_alloc_ucontext(struct ib_ucontext *ibucontext,
 	if (!uctx->faults)
 		return -ENOMEM;
 	/* Zero is nobody's. */
-	err = ida_alloc_range(&dev->ctxs, 1, ODP_HCA_MAX_UCONTEXT, GFP_KERNEL);
+	err = ida_alloc_range(&odp_hca_ctxs, 1, ODP_HCA_MAX_UCONTEXT,
+			      GFP_KERNEL);
 	if (err < 0)
 		goto err_faults;
 	uctx->number = err;
@@ -39,7 +42,7 @@ int odp_hca_alloc_ucontext(struct ib_ucontext *ibucontext,
 	return 0;
 
 err_number:
-	ida_free(&dev->ctxs, uctx->number);
+	ida_free(&odp_hca_ctxs, uctx->number);
 err_faults:
 	odp_hca_fault_ctx_put(uctx->faults);
 	return err;
@@ -48,9 +51,8 @@ err_faults:
 void odp_hca_dealloc_ucontext(struct ib_ucontext *ibucontext)
 {
 	struct odp_hca_ucontext *uctx = to_odp_hca_ucontext(ibucontext);
-	struct odp_hca_dev *dev = to_odp_hca_dev(ibucontext->device);
 
-	ida_free(&dev->ctxs, uctx->number);
+	ida_free(&odp_hca_ctxs, uctx->number);
 	odp_hca_fault_ctx_put(uctx->faults);
 }
 

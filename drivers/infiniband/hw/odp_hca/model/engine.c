@@ -88,8 +88,11 @@ static u32 engine_pending(struct hw_qp *qp)
 	return pi - qp->sq_ci;
 }
 
-/* In error: everything completes, unexecuted. */
-static void engine_flush(struct hw_qp *qp)
+/*
+ * In error: everything completes, unexecuted. True: there is more already; if
+ * not, the next post knows that it has to ring.
+ */
+static bool engine_flush(struct hw_qp *qp)
 {
 	u32 n = 0;
 
@@ -108,6 +111,7 @@ static void engine_flush(struct hw_qp *qp)
 	spin_lock(&qp->rx_lock);
 	responder_flush(qp);
 	spin_unlock(&qp->rx_lock);
+	return engine_pending(qp);
 }
 
 static void engine_sleep(struct hw_qp *qp, u64 ns)
@@ -185,6 +189,9 @@ static void engine_execute(struct hw_qp *qp, s32 *budget)
 		step = requester_step(qp, peer, &fault, &status);
 		if (step == STEP_NOT_READY)
 			delay = responder_rnr_delay(peer);
+		/* It may be the peer's device, which its lock keeps alive. */
+		if (step == STEP_FAULT)
+			hw_get(fault.hw);
 		spin_unlock(&peer->rx_lock);
 		*budget -= msg->done - before;
 	} while (step == STEP_MORE && *budget > 0);
@@ -199,6 +206,7 @@ static void engine_execute(struct hw_qp *qp, s32 *budget)
 		break;
 	case STEP_FAULT:
 		engine_fault(qp, &fault);
+		hw_put(fault.hw);
 		break;
 	case STEP_NOT_READY:
 		engine_not_ready(qp, delay);
@@ -225,8 +233,7 @@ static bool engine_run(struct hw_qp *qp)
 	while (!qp->dead) {
 		switch (READ_ONCE(qp->state.state)) {
 		case ODP_HW_QPS_ERR:
-			engine_flush(qp);
-			return false;
+			return engine_flush(qp);
 		case ODP_HW_QPS_RTS:
 			break;
 		case ODP_HW_QPS_SQD:
@@ -265,29 +272,46 @@ static bool engine_run(struct hw_qp *qp)
 }
 
 /*
+ * Look at the send queue, and give run back. Who came in the meantime has left
+ * a mark; to look again is a worker's turn then, for who keeps ringing must not
+ * keep another in here.
+ */
+static void engine_pass(struct hw_qp *qp)
+{
+	if (test_and_clear_bit(HW_QP_PENDING, &qp->flags) && engine_run(qp))
+		queue_work(engine_wq, &qp->work);
+	mutex_unlock(&qp->run);
+
+	/* Pairs with engine_kick(): the lock is free, then the mark. */
+	smp_mb();
+	if (!test_bit(HW_QP_PENDING, &qp->flags) || !mutex_trylock(&qp->run))
+		return;
+	/* With run held, as qp_destroy() relies on. The worker waits for it. */
+	if (!qp->dead)
+		queue_work(engine_wq, &qp->work);
+	mutex_unlock(&qp->run);
+}
+
+/*
  * Have the send queue looked at: here and now, unless somebody is at it, who
- * then looks again.
+ * then sees to it that it is looked at again.
  */
 void engine_kick(struct hw_qp *qp)
 {
 	set_bit(HW_QP_PENDING, &qp->flags);
-	do {
-		/* Pairs with the one below: the mark, then the lock. */
-		smp_mb__after_atomic();
-		if (!mutex_trylock(&qp->run))
-			return;
-		if (test_and_clear_bit(HW_QP_PENDING, &qp->flags) &&
-		    engine_run(qp))
-			queue_work(engine_wq, &qp->work);
-		mutex_unlock(&qp->run);
-		/* The lock is free, then the mark. */
-		smp_mb();
-	} while (test_bit(HW_QP_PENDING, &qp->flags));
+	/* Pairs with engine_pass(): the mark, then the lock. */
+	smp_mb__after_atomic();
+	if (mutex_trylock(&qp->run))
+		engine_pass(qp);
 }
 
 void engine_work(struct work_struct *work)
 {
-	engine_kick(container_of(work, struct hw_qp, work));
+	struct hw_qp *qp = container_of(work, struct hw_qp, work);
+
+	set_bit(HW_QP_PENDING, &qp->flags);
+	mutex_lock(&qp->run);
+	engine_pass(qp);
 }
 
 void engine_timer(struct work_struct *work)

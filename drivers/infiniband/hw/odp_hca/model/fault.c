@@ -155,12 +155,13 @@ static struct hw_request *request_alloc(const struct hw_fault *fault)
 {
 	struct hw_request *req;
 
-	req = kzalloc_obj(*req);
+	/* Reclaim would hold the queue pair up; to try again later does not. */
+	req = kzalloc_obj(*req, GFP_NOWAIT);
 	if (!req)
 		return NULL;
 	if (xa_alloc_cyclic(&fault->hw->requests, &req->token, req,
 			    xa_limit_31b, &fault->hw->next_request,
-			    GFP_KERNEL) < 0) {
+			    GFP_NOWAIT) < 0) {
 		kfree(req);
 		return NULL;
 	}

@@ -249,6 +249,8 @@ int qp_modify(struct odp_hw *hw, struct odp_hw_cmd *cmd)
 		ret = -ENOENT;
 	else if (to_state && !qp_may_become(qp->state.state, attr->state))
 		ret = -EINVAL;	/* it may have failed since it was queried */
+	else if ((attr->mask & ODP_HW_QPM_AV) && qp->msg.active)
+		ret = -EINVAL;	/* half a message would go elsewhere */
 	else if (to_state && attr->state == ODP_HW_QPS_RESET)
 		qp_reset(qp);
 	else

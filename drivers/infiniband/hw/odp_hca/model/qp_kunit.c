@@ -127,8 +127,81 @@ static void modify_sees_wakeups(struct kunit *test)
 	qp_put(qp);
 }
 
+static void start(struct kunit *test, struct fixture *f)
+{
+	static const u8 states[] = {
+		ODP_HW_QPS_INIT, ODP_HW_QPS_RTR, ODP_HW_QPS_RTS, ODP_HW_QPS_SQD
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(states); i++)
+		KUNIT_ASSERT_EQ(test, become(f, states[i]), 0);
+}
+
+/*
+ * Once all that a full ring holds is flushed, the next post has to ring, and
+ * sq_idle is what tells it so.
+ */
+static void flush_asks_for_doorbell(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	struct hw_qp *qp = qp_get(f->hw, f->qpn);
+	u32 pi;
+
+	KUNIT_ASSERT_NOT_NULL(test, qp);
+	for (pi = 0; pi <= ring_entries(&qp->sq); pi++) {
+		start(test, f);
+		WRITE_ONCE(qp->db->sq_pi, pi);
+		KUNIT_EXPECT_EQ(test, become(f, ODP_HW_QPS_ERR), 0);
+		KUNIT_EXPECT_EQ_MSG(test, READ_ONCE(qp->db->sq_ci), pi,
+				    "%u of %u entries", pi,
+				    ring_entries(&qp->sq));
+		KUNIT_EXPECT_EQ_MSG(test, READ_ONCE(qp->db->sq_idle), 1,
+				    "%u of %u entries", pi,
+				    ring_entries(&qp->sq));
+		KUNIT_ASSERT_EQ(test, become(f, ODP_HW_QPS_RESET), 0);
+	}
+	qp_put(qp);
+}
+
+/*
+ * What has been accepted of a message was checked against the peer that began
+ * to take it. The rest must not go to another.
+ */
+static void path_is_kept_in_a_message(struct kunit *test)
+{
+	struct odp_hw_cmd cmd = { .opcode = ODP_HW_CMD_MODIFY_QP };
+	static const u8 gid[16] = { 0xfe, 0x80, [15] = 1 };
+	struct fixture *f = test->priv;
+	struct hw_qp *qp = qp_get(f->hw, f->qpn);
+
+	KUNIT_ASSERT_NOT_NULL(test, qp);
+	KUNIT_ASSERT_EQ(test, fabric_set_gid(f->hw, 0, gid), 0);
+	start(test, f);
+	cmd.number = f->qpn;
+	cmd.qp_state.mask = ODP_HW_QPM_AV;
+	memcpy(cmd.qp_state.sgid, gid, sizeof(gid));
+	memcpy(cmd.qp_state.dgid, gid, sizeof(gid));
+
+	mutex_lock(&qp->run);
+	qp->msg.active = true;
+	/* Asleep, so that nobody goes on with it. */
+	set_bit(HW_QP_TIMER, &qp->flags);
+	mutex_unlock(&qp->run);
+	KUNIT_EXPECT_EQ(test, odp_hw_cmd(f->hw, &cmd), -EINVAL);
+
+	mutex_lock(&qp->run);
+	qp->msg.active = false;
+	clear_bit(HW_QP_TIMER, &qp->flags);
+	mutex_unlock(&qp->run);
+	KUNIT_EXPECT_EQ(test, odp_hw_cmd(f->hw, &cmd), 0);
+	qp_put(qp);
+}
+
 static struct kunit_case qp_cases[] = {
 	KUNIT_CASE(modify_sees_wakeups),
+	KUNIT_CASE(flush_asks_for_doorbell),
+	KUNIT_CASE(path_is_kept_in_a_message),
 	{}
 };
 

@@ -234,16 +234,20 @@ static u32 local_side(struct hw_qp *qp, struct hw_side *side)
 	return sge->length - msg->sge_done;
 }
 
-/* The same of the responder's receive request. */
+/* The same of the responder's receive request; 0 if it has no room left. */
 static u32 receive_side(struct hw_qp *peer, struct hw_side *side)
 {
 	struct hw_receive *rx = &peer->rx;
 	const struct odp_hca_sge *sge;
 
-	while (rx->sge_done == rx->sge[rx->sge_index].length) {
+	while (rx->sge_index < rx->num_sge &&
+	       rx->sge_done == rx->sge[rx->sge_index].length) {
 		rx->sge_index++;
 		rx->sge_done = 0;
 	}
+	/* It was checked against another message. */
+	if (rx->sge_index >= rx->num_sge)
+		return 0;
 	sge = &rx->sge[rx->sge_index];
 	side->hw = peer->hw;
 	side->key = sge->lkey;
@@ -268,6 +272,8 @@ static enum step requester_move(struct hw_qp *qp, struct hw_qp *peer,
 	else
 		rdma_side(qp, peer, &remote);
 	n = min(n, msg->length - msg->done);
+	if (!n)
+		return STEP_UNANSWERED;
 
 	ret = read ? mmu_copy(&local, &remote, n, fault) :
 		     mmu_copy(&remote, &local, n, fault);

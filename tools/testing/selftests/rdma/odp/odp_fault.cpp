@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -263,6 +264,41 @@ void mr_counters()
 		fail("%u regions with faults and %u without, where one of each is paged", busy, quiet);
 }
 
+/*
+ * A page that the device has for reading becomes writable without notice. A
+ * fault then looks at it again, on behalf of a page before it, and fails at a
+ * page behind it. The device must still learn of the right when it asks.
+ */
+void writable_unnoticed()
+{
+	Context ctx;
+	Pd pd(ctx);
+	Region far(pd, 4 * PAGE, ACCESS_REMOTE);
+	Mapping mem = Mapping::anon(4 * PAGE);
+	Mr mr(pd, mem.get(), mem.size(), ACCESS_ODP);
+	Event go;
+
+	far.fill(3);
+	pattern_fill(mem.page(1), PAGE, 4);
+	QpPair reader(pd), failing(pd), writer(pd);
+	{
+		Child sharer([&] { go.wait(); });
+
+		expect_ok(reader.a.write({ mr.sge(PAGE, 64) }, far.mr.iova(), far.mr.rkey()),
+			  "read of a shared page");
+		go.set();
+		sharer.join();
+	}
+	/* Nobody shares it any more: the page is written where it is. */
+	*const_cast<volatile uint8_t *>(mem.page(1)) = 1;
+	CHECK_SYS(munmap(mem.page(2), PAGE));
+	expect_local_fault(failing.a.write({ mr.sge(0, 3 * PAGE) }, far.mr.iova(),
+					   far.mr.rkey()), "read up to a hole");
+	expect_ok(writer.a.write({ far.sge(0, 64) }, mr.iova(PAGE), mr.rkey()), "write");
+	if (memcmp(mem.page(1), far.mem.get(), 64))
+		fail("the page does not hold what was written");
+}
+
 /* Queue pair A waits for a page of the pager's; B must not notice */
 enum class Side { REQUESTER, READER, RESPONDER, RECEIVER };
 
@@ -491,6 +527,7 @@ int main(int argc, char **argv)
 		{ "invalidations", invalidations },
 		{ "prefetch", prefetch },
 		{ "mr_counters", mr_counters },
+		{ "writable_unnoticed", writable_unnoticed },
 		{ "parked.requester", [] { parked(Side::REQUESTER); }, "root" },
 		{ "parked.reader", [] { parked(Side::READER); }, "root" },
 		{ "parked.responder", [] { parked(Side::RESPONDER); }, "root" },

@@ -308,11 +308,18 @@ void Qp::connect(uint32_t num, const ibv_gid &gid, uint16_t lid)
 	ibv_qp_attr attr{};
 	int rc;
 
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = ctx_->port_num();
-	attr.qp_access_flags = config_.access;
-	rc = ibv_modify_qp(qp_.get(), &attr,
-			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	/* rxe: an error of the queue pair's last life can come after its reset */
+	for (int tries = 5;; tries--) {
+		attr.qp_state = IBV_QPS_INIT;
+		attr.port_num = ctx_->port_num();
+		attr.qp_access_flags = config_.access;
+		rc = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+				   IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+		if (rc != EINVAL || !tries || state() != IBV_QPS_ERR)
+			break;
+		note("QP %u: in error after its reset", qp_->qp_num);
+		to_reset();
+	}
 	if (rc)
 		fail("QP to INIT: %s", errno_text(rc).c_str());
 
