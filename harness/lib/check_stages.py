@@ -23,10 +23,6 @@ def program(*words):
     return [os.path.join(HARNESS, words[0])] + list(words[1:])
 
 
-def only(programs):
-    return [word for name in programs for word in ("--only", name)]
-
-
 def guest(script, *arguments, options=()):
     """A script of harness/test in the debug kernel's VM."""
     name = script.replace("/", "-")
@@ -35,14 +31,9 @@ def guest(script, *arguments, options=()):
                    os.path.join(HARNESS, script), *arguments)
 
 
-# Selftests that have been seen to pass on odp_hca.
-PROVEN = ("odp_memory", "odp_file", "odp_advise", "odp_data", "odp_errors", "odp_fault", "odp_qp",
-          "odp_verbs")
-
 # Written, but not yet seen to pass: `make check` leaves them out and says so.
 # harness/check NAME runs one. A stage leaves this list when it has passed.
-PENDING = ("static-builds", "vm", "kunit-py", "selftests-odp_hca-more", "rings",
-           "selftests-rxe", "kselftest")
+PENDING = ("static-builds", "kunit-py", "selftests-rxe", "kselftest")
 
 
 def stages():
@@ -77,9 +68,6 @@ def stages():
               guest("test/provider", "odp0"), built, ktap=True),
         Stage("rings", "the rings of the provider", program("test/rings/run"), built, ktap=True),
         Stage("selftests-odp_hca", "selftests on odp_hca",
-              program("selftests", "run", "odp_hca", *only(PROVEN)),
-              built + ("selftests-build",), ktap=True),
-        Stage("selftests-odp_hca-more", "all selftests on odp_hca",
               program("selftests", "run", "odp_hca"), built + ("selftests-build",), ktap=True),
         Stage("selftests-rxe", "selftests on rxe",
               program("selftests", "run", "rxe"), built + ("selftests-build",), ktap=True),
