@@ -55,7 +55,9 @@ def uapi(report):
 
 def sparse(report):
     if not os.access(SPARSE, os.X_OK):
-        raise ValueError("%s is not built; 'harness/fetch sparse' does it" % os.path.relpath(SPARSE, TOP))
+        status, lines = call([os.path.join(TOP, "harness/fetch"), "sparse"])
+        if status:
+            raise ValueError("\n".join(lines[-10:]))
     walk, _ = own_files()
     final(walk)
     for folder in FOLDERS:

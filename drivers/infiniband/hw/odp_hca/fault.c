@@ -236,7 +236,7 @@ void odp_hca_prq_work(struct work_struct *work)
 		if (err == -ENOMEM) {
 			/* Answered without a page, who waits asks again. */
 			odp_hw_page_request_done(dev->hw, req.token, 0);
-			msleep(1);
+			fsleep(USEC_PER_MSEC);
 		} else if (err) {
 			odp_hw_page_request_done(dev->hw, req.token, err);
 		}
