@@ -26,8 +26,9 @@ help:
 	@echo '                           KERNEL: the commits on a new branch of your own clone'
 	@echo 'make bench                 what verbs cost, in instructions, beside rxe'
 	@echo 'make kernel                both kernels: plain, and with KASAN and lockdep'
-	@echo 'make static | kunit | selftests | bisect'
-	@echo '                           single parts of the check; bisect is not in it'
+	@echo 'make static | selftests    single parts of the check'
+	@echo 'make kunit | bisect        kunit.py on a kernel of its own; every patch boots'
+	@echo '                           (neither is in the check)'
 	@echo 'ACCEL=kvm|tcg SMP=n MEM=2G override what the VM chooses for itself.'
 
 run: deps
@@ -61,10 +62,10 @@ rdma-core: assemble
 	@$(H)/rdma-core build
 
 static: deps
-	@$(H)/check assemble static
+	@$(H)/check assemble static static-builds
 
 kunit: deps
-	@$(H)/check assemble kunit
+	@$(H)/check assemble kunit-py
 
 selftests: deps
 	@$(H)/check assemble kernel-debug rdma-core selftests-build selftests-odp_hca selftests-rxe

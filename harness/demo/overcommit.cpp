@@ -14,12 +14,10 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <linux/capability.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "privilege.hpp"
 #include "sysinfo.hpp"
 
 using namespace odp;
@@ -31,24 +29,6 @@ constexpr size_t CHUNK = Peer::BUFFER;
 constexpr size_t CHUNK_PAGES = CHUNK / Pages::SIZE;
 /* What kernels have as their default since 5.16 */
 constexpr rlim_t USUAL_MEMLOCK = 8 * MIB;
-
-/* For this thread, and for those it makes */
-void become_ordinary(rlim_t memlock)
-{
-	__user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	__user_cap_data_struct data[2];
-	rlimit limit = { memlock, memlock };
-
-	if (setrlimit(RLIMIT_MEMLOCK, &limit))
-		fail("RLIMIT_MEMLOCK of %zu bytes: %s", static_cast<size_t>(memlock),
-		     errno_text().c_str());
-	if (syscall(SYS_capget, &header, data))
-		fail("capget: %s", errno_text().c_str());
-	for (uint32_t *set : { &data[0].effective, &data[0].permitted })
-		*set &= ~(1u << CAP_IPC_LOCK);
-	if (syscall(SYS_capset, &header, data))
-		fail("capset: %s", errno_text().c_str());
-}
 
 /*
  * The errno with which a pinned registration of @size bytes ends, though the

@@ -55,12 +55,11 @@ static void odp_hca_sge_pages(struct odp_hca_mr *mr, const struct ib_sge *sge,
 static int odp_hca_prefetch_range(struct odp_hca_mr *mr, u64 first, u64 npages,
 				  u32 flags)
 {
-	u64 piece = ODP_HCA_FAULT_PAGES;
 	u64 n;
 	int ret;
 
 	while (npages) {
-		n = min(npages, piece);
+		n = min_t(u64, npages, ODP_HCA_FAULT_PAGES);
 		if (mutex_lock_killable(&mr->fault_mutex))
 			return -EINTR;
 		ret = odp_hca_fault_pages(mr, first, &n, flags);
@@ -68,13 +67,10 @@ static int odp_hca_prefetch_range(struct odp_hca_mr *mr, u64 first, u64 npages,
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
-		if (ret == -EBUSY) {
-			piece = odp_hca_fewer_pages(n);
+		if (ret == -EBUSY)
 			continue;
-		}
 		if (ret < 0)
 			return ret;
-		piece = ODP_HCA_FAULT_PAGES;
 		odp_hca_count(mr, ODP_HCA_STAT_PREFETCH, ret);
 		first += n;
 		npages -= n;
@@ -115,7 +111,6 @@ static int odp_hca_prefetch_async(struct odp_hca_mr *mr,
 	if (!fault)
 		return -ENOMEM;
 	fault->flags = flags | ODP_HCA_FAULT_PREFETCH;
-	fault->piece = ODP_HCA_FAULT_PAGES;
 	odp_hca_sge_pages(mr, sge, &fault->first, &fault->npages);
 
 	spin_lock(&ctx->lock);

@@ -81,10 +81,8 @@ static bool odp_hca_serve_request(struct odp_hca_mr *mr,
 					  fault->flags);
 	}
 	mutex_unlock(&mr->fault_mutex);
-	if (ret == -EBUSY) {
-		fault->npages = odp_hca_fewer_pages(npages);
+	if (ret == -EBUSY)
 		return false;
-	}
 	if (ret > 0) {
 		odp_hca_count(mr, ODP_HCA_STAT_FAULTS, ret);
 		odp_hca_count(mr, ODP_HCA_STAT_FAULTS_HANDLED, 1);
@@ -98,19 +96,16 @@ out_done:
 static bool odp_hca_serve_prefetch(struct odp_hca_mr *mr,
 				   struct odp_hca_fault *fault)
 {
-	u64 npages = min(fault->npages, fault->piece);
+	u64 npages = min_t(u64, fault->npages, ODP_HCA_FAULT_PAGES);
 	int ret;
 
 	mutex_lock(&mr->fault_mutex);
 	ret = odp_hca_fault_pages(mr, fault->first, &npages, fault->flags);
 	mutex_unlock(&mr->fault_mutex);
-	if (ret == -EBUSY) {
-		fault->piece = odp_hca_fewer_pages(npages);
+	if (ret == -EBUSY)
 		return false;
-	}
 	if (ret < 0)
 		return true;
-	fault->piece = ODP_HCA_FAULT_PAGES;
 	odp_hca_count(mr, ODP_HCA_STAT_PREFETCH, ret);
 	fault->first += npages;
 	fault->npages -= npages;

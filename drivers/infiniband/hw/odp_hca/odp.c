@@ -225,7 +225,7 @@ int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
 		return -EFAULT;
 	if (flags & ODP_HCA_FAULT_WRITE && !odp->umem.writable)
 		return -EPERM;
-	n = odp_hca_fault_span(mr, first, *npages);
+	n = odp_hca_fault_span(mr, first, min(*npages, mr->piece));
 	if (!n) {
 		/* The device has the page, and all rights to it. */
 		*npages = 1;
@@ -242,6 +242,14 @@ int odp_hca_fault_pages(struct odp_hca_mr *mr, u64 first, u64 *npages,
 					   flags & ODP_HCA_FAULT_WRITE ?
 					   HMM_PFN_WRITE : 0,
 					   !(flags & ODP_HCA_FAULT_RESIDENT));
+	/*
+	 * Pages come all or none, and one invalidation anywhere in the region
+	 * is enough for none. Among many, the fewer the sooner some come.
+	 */
+	if (ret == -EBUSY)
+		mr->piece = max(n / 4, 1ULL);
+	else
+		mr->piece = min_t(u64, mr->piece * 2, ODP_HCA_FAULT_PAGES);
 	if (ret < 0)
 		mutex_lock(&odp->umem_mutex);
 	else if (mr->dead)
@@ -354,6 +362,7 @@ int odp_hca_odp_mr_init(struct odp_hca_mr *mr, struct odp_hca_ucontext *uctx,
 		goto err_pages;
 	}
 	mutex_init(&mr->fault_mutex);
+	mr->piece = ODP_HCA_FAULT_PAGES;
 	INIT_WORK(&mr->work, odp_hca_mr_work);
 	INIT_LIST_HEAD(&mr->faults);
 

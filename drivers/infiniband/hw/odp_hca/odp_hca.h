@@ -178,6 +178,7 @@ struct odp_hca_qp {
  * @npages: translation entries of a paged region
  * @ctx: whose faults they are
  * @fault_mutex: one fault at a time, see odp.c. May be held for ever.
+ * @piece: pages that a fault takes on at most; under @fault_mutex
  * @work: serves @faults
  * @faults: queue of struct odp_hca_fault; under @ctx->lock
  * @wait_entry: on @ctx->waiting; under @ctx->lock
@@ -198,6 +199,7 @@ struct odp_hca_mr {
 	struct odp_hca_fault_ctx *ctx;
 	/* see above */
 	struct mutex fault_mutex;
+	u64 piece;
 	struct work_struct work;
 	struct list_head faults;
 	struct list_head wait_entry;
@@ -227,7 +229,6 @@ enum odp_hca_fault_flags {
  * @token: of the page request
  * @first: translation entry
  * @npages: entries from @first on
- * @piece: of a prefetch, how many of them at a time
  */
 struct odp_hca_fault {
 	struct list_head entry;
@@ -235,17 +236,7 @@ struct odp_hca_fault {
 	u32 token;
 	u64 first;
 	u64 npages;
-	u64 piece;
 };
-
-/*
- * Pages come all or none, and one invalidation anywhere in the region is enough
- * for none. Where there are many, the fewer are asked for the sooner some come.
- */
-static inline u64 odp_hca_fewer_pages(u64 npages)
-{
-	return max(npages / 4, 1ULL);
-}
 
 /* A region's counts end with it, the device's do not. */
 static inline void odp_hca_count(struct odp_hca_mr *mr, enum odp_hca_stat stat,

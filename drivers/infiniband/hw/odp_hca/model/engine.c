@@ -320,6 +320,7 @@ void engine_timer(struct work_struct *work)
 					timer);
 
 	clear_bit(HW_QP_TIMER, &qp->flags);
+	/* Only tries run: qp_unpark() waits for the timer with run held. */
 	engine_kick(qp);
 }
 

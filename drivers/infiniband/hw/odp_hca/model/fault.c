@@ -133,7 +133,8 @@ static void request_free(struct hw_request *req)
  * @hw: the device
  * @token: of the request
  * @status: 0 once the translation of the request's first entry was written, or
- *	an errno if it cannot be: what waits for that entry fails
+ *	if it has to be asked for again; an errno if it cannot be written: what
+ *	waits for that entry fails
  *
  * Context: any that may take a spinlock.
  */
@@ -216,7 +217,7 @@ static u64 request_last(struct hw_key *key, const struct hw_fault *fault)
  * @fault: the page
  * @waiter: gets engine_wake() when it is worth to translate again
  *
- * Context: may sleep; no lock of the locking order but hw_qp.run is held.
+ * Context: process context; no lock of the locking order but hw_qp.run is held.
  * Return: 0 if @waiter waits now; -EAGAIN if the page has come, or the key has
  * gone, in the meantime; -ENOMEM to try again later.
  */

@@ -151,7 +151,7 @@ static bool key_range_valid(const struct hw_key *key, u64 first, u64 n)
  *
  * odp_hw_mtt_write() takes no memory of its own, so that it can be called
  * where nothing may be allocated; this provides it, until the key is
- * destroyed. Memory is charged to the caller's memory cgroup.
+ * destroyed. Memory is charged to the active memory cgroup.
  *
  * Context: may sleep.
  * Return: 0, -ENOMEM, -EINVAL outside of the key, -ENOENT without the key.

@@ -23,7 +23,8 @@
  *
  * hw_qp.run (mutex)
  *	Whoever holds it executes the send queue. Held across copies, but for a
- *	bounded amount of work; nobody waits for a page fault with it held.
+ *	bounded amount of work; nobody waits for a page fault with it held, nor
+ *	for hw_qp.work, which takes it. A doorbell and hw_qp.timer only try.
  * hw_qp.rx_lock (spinlock)
  *	The responder half and the state. A requester holds its *peer's*, for
  *	the copy of one page at most; no path holds two.

@@ -4,10 +4,17 @@
  * is refused, and a refusal changes nothing.
  */
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "link.hpp"
+#include "privilege.hpp"
+#include "raw_uverbs.hpp"
 
 using namespace odp;
 
@@ -216,6 +223,129 @@ void many_qps()
 	mem.expect(4, 8 * PAGE, N * 64, 0, "writes of many queue pairs");
 }
 
+/* What is pinned counts against RLIMIT_MEMLOCK, and what is not does not */
+void memlock()
+{
+	Child child([] {
+		constexpr size_t MIB = 1 << 20;
+
+		become_ordinary(MIB);
+
+		Loopback lo;
+		Mapping mem = Mapping::anon(64 * MIB);
+		int error = 0;
+		{
+			std::optional<Mr> half = Mr::try_reg(lo.pd, mem.get(), MIB / 2, ACCESS_REMOTE, error);
+
+			if (!half)
+				fail("half of what may be locked: %s", errno_text(error).c_str());
+			if (Mr::try_reg(lo.pd, mem.get(), MIB, ACCESS_REMOTE, error))
+				fail("more than may be locked is registered");
+			CHECK(error == ENOMEM);
+			if (!Mr::try_reg(lo.pd, mem.get(), mem.size(), ACCESS_ODP, error))
+				fail("ODP region of 64 MiB: %s", errno_text(error).c_str());
+		}
+		if (!Mr::try_reg(lo.pd, mem.get(), MIB / 2, ACCESS_REMOTE, error))
+			fail("what was unlocked cannot be locked again: %s", errno_text(error).c_str());
+	});
+	child.join();
+}
+
+/* ODP regions cost the kernel memory for each page they span, so they have a limit */
+void paged_memory()
+{
+	constexpr size_t STEP = 4ull << 30;
+	const size_t ram = sysconf(_SC_PHYS_PAGES) * PAGE;
+	Loopback lo;
+	Region local(lo.pd, PAGE, ACCESS_REMOTE);
+	void *p = mmap(nullptr, STEP, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	std::vector<Mr> mrs;
+	int error = 0;
+
+	if (p == MAP_FAILED)
+		fail("mmap: %s", errno_text().c_str());
+	while (mrs.size() * STEP <= 32 * ram) {
+		std::optional<Mr> mr = Mr::try_reg(lo.pd, p, STEP, ACCESS_ODP, error);
+
+		if (!mr)
+			break;
+		mrs.push_back(std::move(*mr));
+	}
+	if (mrs.size() * STEP > 32 * ram)
+		fail("%zu regions of 4 GiB, and no end", mrs.size());
+	if (mrs.empty())
+		fail("ODP region of 4 GiB: %s", errno_text(error).c_str());
+	CHECK(error == ENOMEM);
+
+	/* What is there works, and what was given back can be had again */
+	local.fill(6);
+	expect_ok(lo.pair.a.write({ local.sge(3, 100) }, mrs.back().iova(STEP - 200),
+				  mrs.back().rkey()), "write to the last region");
+	if (Mismatch bad = pattern_check(static_cast<uint8_t *>(p) + STEP - 200, 100, 6, 3))
+		fail("write to the last region: %s", bad.text().c_str());
+	must(mrs.back().dereg(), "dereg_mr");
+	if (!Mr::try_reg(lo.pd, p, STEP, ACCESS_ODP, error))
+		fail("in place of one that is gone: %s", errno_text(error).c_str());
+	mrs.clear();
+	munmap(p, STEP);
+}
+
+/*
+ * Contexts are what faults that block are counted by, on all devices of a kind
+ * together.
+ */
+void contexts()
+{
+	constexpr size_t MOST = 256;
+	const std::string name = Context().name();
+	const std::string peer = peer_name(name);
+	std::vector<ibv_context *> open;
+	auto try_open = [](const std::string &device) {
+		ibv_device **list = ibv_get_device_list(nullptr);
+		ibv_context *ctx = nullptr;
+
+		for (ibv_device **d = list; *d && !ctx; d++)
+			if (ibv_get_device_name(*d) == device)
+				ctx = ibv_open_device(*d);
+		ibv_free_device_list(list);
+		return ctx;
+	};
+	struct Close {
+		std::vector<ibv_context *> &all;
+		~Close() { for (ibv_context *c : all) ibv_close_device(c); }
+	};
+
+	if (raw::Uverbs().open("/dev/infiniband/" + std::string(Context().get()->device->dev_name)))
+		skip("%s is not an odp_hca", name.c_str());
+	{
+		Close close{ open };
+
+		while (open.size() <= MOST) {
+			ibv_context *ctx = try_open(name);
+
+			if (!ctx)
+				break;
+			open.push_back(ctx);
+		}
+		CHECK(open.size() >= 64 && open.size() <= MOST);
+		if (!peer.empty()) {
+			ibv_context *ctx = try_open(peer);
+
+			if (ctx)
+				open.push_back(ctx);
+			CHECK(!ctx);
+		}
+	}
+	Loopback lo;
+	Region mem(lo.pd, 2 * PAGE, ACCESS_REMOTE);
+
+	mem.fill(8);
+	expect_ok(lo.pair.a.write({ mem.sge(1, 99) }, mem.mr.iova(PAGE), mem.mr.rkey()),
+		  "write after contexts ran out");
+	mem.expect(8, PAGE, 99, 1, "write after contexts ran out");
+}
+
 } /* namespace */
 
 int main(int argc, char **argv)
@@ -227,5 +357,8 @@ int main(int argc, char **argv)
 		{ "many_regions.pinned", [] { many_regions(ACCESS_REMOTE); } },
 		{ "many_regions.odp", [] { many_regions(ACCESS_ODP); } },
 		{ "many_qps", many_qps },
+		{ "memlock", memlock, "root" },
+		{ "paged_memory", paged_memory },
+		{ "contexts", contexts },
 	});
 }

@@ -351,9 +351,9 @@ void swap_busy(Role role)
 
 	WarmRegion r(rig, seed_for(0), 32);
 	std::thread reclaim([&] {
-		while (!stop) {
+		for (unsigned int n = 0; !stop; n++) {
 			madvise(r.mem.get(), r.mem.size(), MADV_PAGEOUT);
-			swapped += PageState(r.mem.page(rounds % 32)).swapped();
+			swapped += PageState(r.mem.page(n % 32)).swapped();
 		}
 	});
 	std::string broken;

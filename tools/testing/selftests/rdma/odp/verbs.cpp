@@ -305,24 +305,34 @@ void Qp::connect(const Qp &peer)
 
 void Qp::connect(uint32_t num, const ibv_gid &gid, uint16_t lid)
 {
-	ibv_qp_attr attr{};
+	const char *step;
 	int rc;
 
 	/* rxe: an error of the queue pair's last life can come after its reset */
-	for (int tries = 5;; tries--) {
-		attr.qp_state = IBV_QPS_INIT;
-		attr.port_num = ctx_->port_num();
-		attr.qp_access_flags = config_.access;
-		rc = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
-				   IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	for (int tries = 5; (rc = try_connect(num, gid, lid, step)); tries--) {
 		if (rc != EINVAL || !tries || state() != IBV_QPS_ERR)
-			break;
+			fail("QP to %s: %s", step, errno_text(rc).c_str());
 		note("QP %u: in error after its reset", qp_->qp_num);
 		to_reset();
 	}
-	if (rc)
-		fail("QP to INIT: %s", errno_text(rc).c_str());
+}
 
+/* 0, or an errno, and then the state in @step cannot be reached. */
+int Qp::try_connect(uint32_t num, const ibv_gid &gid, uint16_t lid, const char *&step)
+{
+	ibv_qp_attr attr{};
+	int rc;
+
+	step = "INIT";
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = ctx_->port_num();
+	attr.qp_access_flags = config_.access;
+	rc = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			   IBV_QP_ACCESS_FLAGS);
+	if (rc)
+		return rc;
+
+	step = "RTR";
 	attr = {};
 	attr.qp_state = IBV_QPS_RTR;
 	attr.path_mtu = config_.mtu > ctx_->port().active_mtu ? ctx_->port().active_mtu :
@@ -340,19 +350,18 @@ void Qp::connect(uint32_t num, const ibv_gid &gid, uint16_t lid)
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (rc)
-		fail("QP to RTR: %s", errno_text(rc).c_str());
+		return rc;
 
+	step = "RTS";
 	attr = {};
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = config_.ack_timeout;
 	attr.retry_cnt = config_.retry;
 	attr.rnr_retry = config_.rnr_retry;
 	attr.max_rd_atomic = config_.rd_atomic;
-	rc = ibv_modify_qp(qp_.get(), &attr,
-			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (rc)
-		fail("QP to RTS: %s", errno_text(rc).c_str());
+	return ibv_modify_qp(qp_.get(), &attr,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 void Qp::to_error()

@@ -194,6 +194,7 @@ public:
 	ibv_wc_status read(const Sges &local, uint64_t raddr, uint32_t rkey);
 
 private:
+	int try_connect(uint32_t num, const ibv_gid &gid, uint16_t lid, const char *&step);
 	ibv_wc_status complete(ibv_wr_opcode opcode, const Sges &local, uint64_t raddr,
 			       uint32_t rkey);
 
