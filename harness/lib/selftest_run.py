@@ -90,7 +90,7 @@ class Runner:
         share = os.path.join(BUILD, "log", "vm-selftests-%s-%d" % (self.device, self.boots))
         argv = [os.path.join(TOP, "harness/vm"), "run", "--kernel", self.kernel, "--out", share,
                 "--setup", setup, "--timeout", str(timeout), "--mem", "2G",
-                "--env", "ODP_TIME_SCALE=" + TIME_SCALE, "--",
+                "--env", "ODP_TIME_SCALE=" + TIME_SCALE, "--env", "ODP_MAY_POISON=1", "--",
                 os.path.join(TOP, "harness/guest/selftests"), name] + programs + ["--"] + options
         print("# boot %d: %s" % (self.boots, " ".join(os.path.basename(p) for p in programs)),
               flush=True)

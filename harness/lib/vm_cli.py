@@ -17,7 +17,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)
 BUILD = os.environ.get("ODP_BUILD") or os.path.join(TOP, "build")
 # Places of the host that a memory file system of the guest covers.
 COVERED = ("/tmp", "/run", "/var/tmp")
-KERNELS = {"plain": "kernel", "debug": "kernel-debug"}
+KERNELS = {"plain": "kernel", "debug": "kernel-debug", "base": "kernel-base"}
 IMAGE = "arch/x86/boot/bzImage"
 
 STATUS = {"splat": 121, "panic": 122, "setup": 123, "hang": 124, "qemu": 125, "allow": 120}
@@ -36,7 +36,7 @@ def parser():
                        ("shell", "open a shell, or a command, on the terminal")):
         one = sub.add_parser(mode, help=text, epilog=USAGE)
         one.add_argument("--kernel", default="debug",
-                         help="plain, debug (as built below build/), or a bzImage")
+                         help="plain, debug or base (as built below build/), or a bzImage")
         one.add_argument("--modules", metavar="DIR",
                          help="INSTALL_MOD_PATH; default: modules/ in the kernel's build folder")
         one.add_argument("--mem", default="2G")

@@ -97,6 +97,7 @@ private:
  *	splats-on-rxe	corrupts or crashes a kernel whose rxe has the fault
  *	slow		more than ten seconds on an emulated KASAN kernel
  *	root		needs privileges
+ *	no-device	needs no RDMA device
  */
 struct Case {
 	std::string name;	/* of letters, digits, underscores and dots */
@@ -105,7 +106,10 @@ struct Case {
 	int timeout_s = 60;	/* before --time-scale */
 };
 
-/* The whole of main(). Needs an ODP-capable device unless only listing. */
+/*
+ * The whole of main(). Cases that need an ODP-capable device are skipped where
+ * there is none.
+ */
 int run(int argc, char **argv, const char *suite, const std::vector<Case> &cases);
 
 /*
@@ -125,6 +129,8 @@ public:
 	void kill(int sig);
 	/* waitpid() status; fails the case when @ms pass first */
 	int wait(int ms = 30000);
+	/* Has it ended? Then with that waitpid() status, and it is ours no more */
+	bool ended(int &status);
 	/* wait(), and fail unless it exited with 0 */
 	void join(int ms = 30000);
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the tests of long-term pinned folios share: the states of a folio, and
+ * memory of which every page is in a known one.
+ */
+#ifndef ODP_LONGTERM_RIG_HPP
+#define ODP_LONGTERM_RIG_HPP
+
+#include "longterm.hpp"
+#include "pattern.hpp"
+
+namespace odp {
+
+inline const size_t PAGE = page_size();
+
+/* What is on the machine besides us must not change while a case runs. */
+class Baseline {
+public:
+	Baseline() : before_(longterm_pinned()) {}
+	void expect(long more, const char *when) const
+	{
+		Deadline end(10000);
+		long now;
+
+		/* What others dropped may still be on its way */
+		while ((now = longterm_pinned() - before_) != more) {
+			if (end.passed())
+				fail("%s: %ld pages count as long-term pinned, not %ld", when, now, more);
+			sleep_ms(10);
+		}
+	}
+
+private:
+	long before_;
+};
+
+/* Every case: one CPU, and counters that come back */
+class Rig {
+public:
+	explicit Rig(How how = How::RDMA) : pin(how) {}
+
+private:
+	OneCpu one_cpu_;
+
+public:
+	Baseline base;
+	Pinner pin;
+};
+
+enum State { PLAIN, MARKED, CULLED, UNEVICTABLE };
+
+inline void expect_pfn(uint64_t pfn, State want, const char *when)
+{
+	const bool marked = want == MARKED || want == CULLED;
+	const bool unevictable = want == CULLED || want == UNEVICTABLE;
+	Flags flags(pfn);
+
+	if (flags[Flags::LTPIN] != marked || flags[Flags::UNEVICTABLE] != unevictable ||
+	    (want != PLAIN && want != MARKED && !flags[Flags::LRU]))
+		fail("%s: folio is %s, expected %s%s", when, flags.text().c_str(),
+		     marked ? "ltpin" : "not ltpin", unevictable ? "|unevictable" : "");
+}
+
+inline void expect_pages(const Mapping &mem, size_t first, size_t n, State want, const char *when)
+{
+	for (size_t i = first; i < first + n; i++)
+		expect_pfn(pfn_of(mem.page(i)), want, when);
+}
+
+inline Mapping populated(Mapping mem)
+{
+	pattern_fill(mem.get(), mem.size(), 7);
+	drain_lru();
+	return mem;
+}
+
+inline Mapping anon(size_t len)
+{
+	return populated(Mapping::anon(len));
+}
+
+inline Mapping shmem(size_t len)
+{
+	return populated(Mapping::shared(memfd(len), len));
+}
+
+inline void expect_content(const Mapping &mem, const char *when)
+{
+	if (Mismatch bad = pattern_check(mem.get(), mem.size(), 7))
+		fail("%s: %s", when, bad.text().c_str());
+}
+
+/* Reclaim looks at everything in the cgroup. */
+inline void reclaim_all(const Cgroup &group, size_t bytes = 64 << 20)
+{
+	group.reclaim(bytes);
+	drain_lru();
+}
+
+/* The folios can be reclaimed: reclaim takes them. */
+inline void expect_reclaimable(const Cgroup &group, const Mapping &mem, const char *when)
+{
+	for (int tries = 0; tries < 5; tries++) {
+		size_t present = 0;
+
+		reclaim_all(group);
+		for (size_t i = 0; i < mem.size() / PAGE; i++)
+			present += PageState(mem.page(i)).present();
+		if (!present)
+			return;
+	}
+	fail("%s: pages are not reclaimed", when);
+}
+
+} /* namespace odp */
+
+#endif
