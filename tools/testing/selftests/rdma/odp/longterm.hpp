@@ -6,6 +6,7 @@
 #ifndef ODP_LONGTERM_HPP
 #define ODP_LONGTERM_HPP
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <fstream>
@@ -117,21 +118,29 @@ private:
 	uint64_t bits_ = 0;
 };
 
-/* The page frame behind an address of ours, which must be there */
-inline uint64_t pfn_of(const void *addr)
+/* The page frames behind @n pages of ours, all of which must be there */
+inline std::vector<uint64_t> pfns_of(const void *addr, size_t n)
 {
 	Fd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
 	off_t at = reinterpret_cast<uintptr_t>(addr) / page_size() * sizeof(uint64_t);
-	uint64_t entry = 0;
+	std::vector<uint64_t> entries(n);
+	ssize_t len = n * sizeof(entries[0]);
 
-	if (!fd || pread(fd.get(), &entry, sizeof(entry), at) != sizeof(entry))
+	if (!fd || pread(fd.get(), entries.data(), len, at) != len)
 		skip("cannot read /proc/self/pagemap: %s", errno_text().c_str());
-	if (!(entry >> 63 & 1))
-		fail("page at %p is not present", addr);
-	entry &= (1ull << 55) - 1;
-	if (!entry)
-		skip("/proc/self/pagemap shows no page frames");
-	return entry;
+	for (uint64_t &entry : entries) {
+		if (!(entry >> 63 & 1))
+			fail("a page at %p is not present", addr);
+		entry &= (1ull << 55) - 1;
+		if (!entry)
+			skip("/proc/self/pagemap shows no page frames");
+	}
+	return entries;
+}
+
+inline uint64_t pfn_of(const void *addr)
+{
+	return pfns_of(addr, 1)[0];
 }
 
 /* This CPU's folios that are on their way to a list get there. */
@@ -350,7 +359,7 @@ private:
 /* A file system on compressed memory: its files are page cache, and not swap */
 class ScratchFs {
 public:
-	ScratchFs()
+	explicit ScratchFs(unsigned int mib = 64)
 	{
 		std::string id = read_file("/sys/class/zram-control/hot_add");
 		char dir[] = "/tmp/odp-scratch-XXXXXX";
@@ -358,7 +367,7 @@ public:
 		if (id.empty())
 			skip("no zram for a file system");
 		disk_ = "zram" + id;
-		must_write("/sys/block/" + disk_ + "/disksize", "64M");
+		must_write("/sys/block/" + disk_ + "/disksize", std::to_string(mib) + "M");
 		std::string make = "mkfs.ext4 -q -F /dev/" + disk_ + " >/dev/null 2>&1";
 
 		if (system(make.c_str()) || !mkdtemp(dir)) {
@@ -381,16 +390,35 @@ public:
 		rmdir(dir_.c_str());
 		remove_disk();
 	}
-	/* A file of that size whose pages are clean and in the page cache */
+	/* A file of that size, none of which is in the page cache */
 	Fd file(size_t len, uint8_t fill) const
 	{
 		Fd fd(open((dir_ + "/file").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-		std::vector<uint8_t> bytes(len, fill);
+		std::vector<uint8_t> bytes(std::min<size_t>(len, 1 << 20), fill);
 
-		if (!fd || write(fd.get(), bytes.data(), len) != static_cast<ssize_t>(len) ||
-		    fsync(fd.get()))
+		for (size_t done = 0; fd && done < len;) {
+			ssize_t n = write(fd.get(), bytes.data(), std::min(bytes.size(), len - done));
+
+			if (n <= 0)
+				fail("file on ext4: %s", errno_text().c_str());
+			done += n;
+		}
+		if (!fd || fsync(fd.get()) || posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED))
 			fail("file on ext4: %s", errno_text().c_str());
 		return fd;
+	}
+
+	/* A mapping of it whose pages come one by one, in folios of one page */
+	static Mapping small_folios(const Fd &fd, size_t len, int prot = PROT_READ,
+				    int flags = MAP_SHARED)
+	{
+		Mapping mem(len, prot, flags, fd.get());
+		volatile uint8_t sum = 0;
+
+		mem.advise(MADV_RANDOM);
+		for (size_t i = 0; i < len; i += page_size())
+			sum += *mem.at(i);
+		return mem;
 	}
 
 private:

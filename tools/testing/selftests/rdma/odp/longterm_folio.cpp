@@ -4,6 +4,10 @@
  * whose cgroup goes away, referenced a thousand times, or poisoned; and those who
  * would move them.
  */
+#include <algorithm>
+#include <csignal>
+#include <map>
+
 #include <sys/uio.h>
 
 #include "longterm_rig.hpp"
@@ -205,9 +209,16 @@ private:
 	std::vector<Ends> pipes_;
 };
 
+constexpr int ADVICE_SOFT_OFFLINE = 101;	/* MADV_SOFT_OFFLINE */
+
+bool may_poison()
+{
+	return getenv("ODP_MAY_POISON");
+}
+
 /*
  * 1,100 references look like a pin. The mark may stay then, but not for good:
- * compaction, which meets the folio when they are gone, takes it off.
+ * compaction takes it off when it next meets the folio, or else migration does.
  */
 void teed()
 {
@@ -215,15 +226,12 @@ void teed()
 	Cgroup group("odp-tee");
 
 	group.enter();
-	/* Compaction goes from the low end of memory to the middle */
+	/* Compaction goes from the low end of memory upwards, and not always far */
 	Mapping many = anon(4096 * PAGE);
-	size_t lowest = 0;
-
-	for (size_t i = 1; i < 4096; i++)
-		if (pfn_of(many.page(i)) < pfn_of(many.page(lowest)))
-			lowest = i;
+	std::vector<uint64_t> pfns = pfns_of(many.get(), 4096);
+	size_t lowest = std::min_element(pfns.begin(), pfns.end()) - pfns.begin();
 	uint8_t *page = many.page(lowest);
-	uint64_t pfn = pfn_of(page);
+	const uint64_t pfn = pfns[lowest];
 	{
 		Tees tees(page, 1100);
 		std::unique_ptr<Pin> pin = rig.pin(page, PAGE);
@@ -231,16 +239,22 @@ void teed()
 		reclaim_all(group);
 		expect_pfn(pfn, CULLED, "pinned");
 		pin.reset();
-		note("after the last unpin: %s", Flags(pfn).text().c_str());
+		expect_pfn(pfn, CULLED, "1,100 references and no pin");
 	}
-	for (int tries = 0; tries < 5 && Flags(pfn)[Flags::LTPIN]; tries++)
+	for (int tries = 0; tries < 3 && Flags(pfn)[Flags::LTPIN]; tries++)
 		must_write("/proc/sys/vm/compact_memory", "1");
-	Flags flags(pfn_of(page));
-
-	if (flags[Flags::LTPIN] || flags[Flags::UNEVICTABLE])
-		fail("pfn %#llx is still %s", static_cast<unsigned long long>(pfn),
-		     flags.text().c_str());
-	rig.base.expect(0, "after compaction");
+	if (Flags(pfn)[Flags::LTPIN]) {
+		note("compaction does not get as far");
+		if (!may_poison())
+			skip("takes a page of the machine out of use: wants ODP_MAY_POISON=1");
+		if (madvise(page, PAGE, ADVICE_SOFT_OFFLINE) && errno == EINVAL)
+			skip("no MADV_SOFT_OFFLINE");
+		CHECK(pfn_of(page) != pfn);
+		drain_lru();
+	}
+	expect_pfn(pfn_of(page), PLAIN, "met by compaction or migration");
+	rig.base.expect(0, "in the end");
+	expect_content(many, "in the end");
 }
 
 /* Nobody tries to move what cannot be moved. */
@@ -273,7 +287,7 @@ void soft_offline()
 	uint64_t pfn = pfn_of(mem.get());
 	long moved = vmstat("pgmigrate_success");
 
-	if (!madvise(mem.get(), PAGE, 101 /* MADV_SOFT_OFFLINE */))
+	if (!madvise(mem.get(), PAGE, ADVICE_SOFT_OFFLINE))
 		fail("a pinned page was taken offline");
 	if (errno == EINVAL || errno == EPERM)
 		skip("no MADV_SOFT_OFFLINE: %s", errno_text().c_str());
@@ -288,41 +302,65 @@ void soft_offline()
 	rig.base.expect(0, "unpinned");
 }
 
-/* Memory with pinned pages in it cannot be taken offline; it says so before it moves any. */
+/*
+ * A block of memory with a pinned page in it cannot be taken offline, and says so
+ * before it moves anything; without the pin it can.
+ */
 void offline()
 {
 	const std::string dir = "/sys/devices/system/memory";
-	size_t block = strtoull(read_file(dir + "/block_size_bytes").c_str(), nullptr, 16);
+	const size_t block = strtoull(read_file(dir + "/block_size_bytes").c_str(), nullptr, 16);
 	Rig rig;
-	Mapping mem = anon(256 * PAGE);
-	std::unique_ptr<Pin> pin = rig.pin(mem.page(128), PAGE);
+	Mapping mem = anon(block + block / 2);
+	std::map<uint64_t, std::vector<size_t>> pages;	/* of each block */
+	int tried = 0;
 
 	if (!block)
 		skip("no memory hotplug");
-	std::string state = dir + "/memory" +
-			    std::to_string(pfn_of(mem.page(128)) * PAGE / block) + "/state";
-	long moved = vmstat("pgmigrate_success");
-	int error = write_file(state, "offline");
+	size_t n = 0;
 
-	moved = vmstat("pgmigrate_success") - moved;
-	if (!error) {
-		write_file(state, "online");
-		fail("memory with a pinned page went offline");
+	for (uint64_t pfn : pfns_of(mem.get(), mem.size() / PAGE))
+		pages[pfn * PAGE / block].push_back(n++);
+	for (const auto &[number, of_block] : pages) {
+		const std::string state = dir + "/memory" + std::to_string(number) + "/state";
+		const size_t page = of_block[of_block.size() / 2];
+		std::unique_ptr<Pin> pin;
+		int error, unpinned;
+
+		/* What is nearly all ours has nothing in it that cannot move. */
+		if (of_block.size() * PAGE < block / 8)
+			continue;
+		tried++;
+		pin = rig.pin(mem.page(page), PAGE);
+		long moved = vmstat("pgmigrate_success");
+		error = write_file(state, "offline");
+		moved = vmstat("pgmigrate_success") - moved;
+		if (!error)
+			write_file(state, "online");
+		if (read_file(state) != "online")
+			fail("%s is %s", state.c_str(), read_file(state).c_str());
+		if (error != EBUSY)
+			fail("offline with a pinned page: %s", error ? errno_text(error).c_str() : "it is");
+		expect_pages(mem, page, 1, MARKED, "after all");
+		pin.reset();
+		unpinned = write_file(state, "offline");
+		if (unpinned)
+			continue;	/* There was another reason. */
+		must_write(state, "online");
+		if (moved > 16)
+			fail("%ld pages were migrated in vain", moved);
+		note("block %llu, %zu pages of ours", static_cast<unsigned long long>(number),
+		     of_block.size());
+		expect_content(mem, "after all");
+		return;
 	}
-	if (error == ENOENT || error == EACCES)
-		skip("%s: %s", state.c_str(), errno_text(error).c_str());
-	if (error != EBUSY)
-		fail("offline: %s", errno_text(error).c_str());
-	CHECK(read_file(state) == "online");
-	if (moved > 16)
-		fail("%ld pages were migrated in vain", moved);
-	expect_pages(mem, 128, 1, MARKED, "after all");
+	skip("none of %d blocks can be taken offline", tried);
 }
 
 /* The page goes bad while it is pinned: it leaves all lists and all counters. */
 void poisoned()
 {
-	if (!getenv("ODP_MAY_POISON"))
+	if (!may_poison())
 		skip("poisons a page of the machine: wants ODP_MAY_POISON=1");
 
 	Baseline base;
@@ -333,6 +371,8 @@ void poisoned()
 		std::unique_ptr<Pin> pin = pinner(mem.get(), mem.size());
 		uint64_t pfn = pfn_of(mem.get());
 
+		/* The signal says what we know */
+		signal(SIGBUS, [](int) {});
 		if (madvise(mem.get(), PAGE, MADV_HWPOISON) && errno == EINVAL)
 			skip("no CONFIG_MEMORY_FAILURE");
 		CHECK(Flags(pfn)[Flags::HWPOISON]);
@@ -358,7 +398,7 @@ int main(int argc, char **argv)
 		{ "teed", teed, "root", 120 },
 		{ "compaction", compaction, "root", 120 },
 		{ "soft_offline", soft_offline, "root" },
-		{ "offline", offline, "root", 120 },
+		{ "offline", offline, "root slow", 180 },
 		{ "poisoned", poisoned, "root" },
 	});
 }

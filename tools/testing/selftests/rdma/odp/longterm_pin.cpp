@@ -32,8 +32,7 @@ void life(How how, bool multi_gen, Mapping (*make)(size_t), bool file = false)
 	group.enter();
 	Mapping mem;
 	if (file) {
-		mem = Mapping::shared(fs->file(PAGES * PAGE, 3), PAGES * PAGE, PROT_READ);
-		mem.advise(MADV_POPULATE_READ);
+		mem = ScratchFs::small_folios(fs->file(PAGES * PAGE, 3), PAGES * PAGE);
 		drain_lru();
 	} else {
 		mem = make(PAGES * PAGE);
@@ -315,11 +314,10 @@ void private_file()
 	ScratchFs fs;
 	Rig rig;
 	Fd fd = fs.file(2 * PAGE, 5);
+	Mapping file = ScratchFs::small_folios(fd, 2 * PAGE);
 	Mapping mem(2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get());
-	Mapping file = Mapping::shared(fd, 2 * PAGE, PROT_READ);
 
 	mem.advise(MADV_POPULATE_READ);
-	file.advise(MADV_POPULATE_READ);
 	drain_lru();
 	{
 		std::unique_ptr<Pin> pin = rig.pin(mem.get(), mem.size(), false);

@@ -63,8 +63,8 @@ inline void expect_pfn(uint64_t pfn, State want, const char *when)
 
 inline void expect_pages(const Mapping &mem, size_t first, size_t n, State want, const char *when)
 {
-	for (size_t i = first; i < first + n; i++)
-		expect_pfn(pfn_of(mem.page(i)), want, when);
+	for (uint64_t pfn : pfns_of(mem.page(first), n))
+		expect_pfn(pfn, want, when);
 }
 
 inline Mapping populated(Mapping mem)
@@ -100,16 +100,23 @@ inline void reclaim_all(const Cgroup &group, size_t bytes = 64 << 20)
 /* The folios can be reclaimed: reclaim takes them. */
 inline void expect_reclaimable(const Cgroup &group, const Mapping &mem, const char *when)
 {
-	for (int tries = 0; tries < 5; tries++) {
-		size_t present = 0;
+	size_t present = 0, last = 0;
 
+	/* The classic LRU looks at counters of the cgroup that can be two seconds old. */
+	for (Deadline end(10000); !end.passed(); sleep_ms(100)) {
 		reclaim_all(group);
-		for (size_t i = 0; i < mem.size() / PAGE; i++)
-			present += PageState(mem.page(i)).present();
+		present = 0;
+		for (size_t i = 0; i < mem.size() / PAGE; i++) {
+			if (PageState(mem.page(i)).present()) {
+				present++;
+				last = i;
+			}
+		}
 		if (!present)
 			return;
 	}
-	fail("%s: pages are not reclaimed", when);
+	fail("%s: %zu of %zu pages are not reclaimed; page %zu is %s", when, present,
+	     mem.size() / PAGE, last, Flags(pfn_of(mem.page(last))).text().c_str());
 }
 
 } /* namespace odp */
