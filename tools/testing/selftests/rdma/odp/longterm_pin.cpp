@@ -182,8 +182,8 @@ void race()
 		bool in_time;
 
 		result = -1;
-		std::thread dropper([&] { result = gup.pin_and_unpin(mem.get(), PAGE); });
 		long before = vmstat("nr_foll_pin_acquired");
+		std::thread dropper([&] { result = gup.pin_and_unpin(mem.get(), PAGE); });
 
 		for (Deadline end(5000); !end.passed() && result < 0 &&
 		     vmstat("nr_foll_pin_acquired") == before;)
