@@ -24,7 +24,8 @@ help:
 	@echo 'make series [TOPIC=] [KERNEL=DIR]'
 	@echo '                           mails, quilt directory and bundle below build/series;'
 	@echo '                           KERNEL: the commits on a new branch of your own clone'
-	@echo 'make bench                 what verbs cost, in instructions, beside rxe'
+	@echo 'make bench                 in instructions: what verbs cost, beside rxe, and reclaim'
+	@echo '                           of pinned memory, beside the base kernel (builds that)'
 	@echo 'make kernel                both kernels: plain, and with KASAN and lockdep'
 	@echo 'make static | selftests    single parts of the check'
 	@echo 'make kunit | bisect        kunit.py on a kernel of its own; every patch boots'
@@ -78,6 +79,7 @@ shell: deps
 bench: deps
 	@$(H)/run --only-build
 	@$(H)/bench/run
+	@$(H)/bench/reclaim-run
 
 bisect: assemble
 	@$(H)/bisect
