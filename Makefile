@@ -24,7 +24,7 @@ help:
 	@echo 'make series [TOPIC=] [KERNEL=DIR]'
 	@echo '                           mails, quilt directory and bundle below build/series;'
 	@echo '                           KERNEL: the commits on a new branch of your own clone'
-	@echo 'make bench                 in instructions: what verbs cost, beside rxe, and reclaim'
+	@echo 'make bench                 in instructions: what verbs cost, beside rxe; pins, and reclaim'
 	@echo '                           of pinned memory, beside the base kernel (builds that)'
 	@echo 'make kernel                both kernels: plain, and with KASAN and lockdep'
 	@echo 'make static | selftests    single parts of the check'
@@ -79,6 +79,7 @@ shell: deps
 bench: deps
 	@$(H)/run --only-build
 	@$(H)/bench/run
+	@$(H)/bench/pins-run
 	@$(H)/bench/reclaim-run
 
 bisect: assemble

@@ -9,6 +9,8 @@ from static_patches import call, configure, kmake
 from steps import BUILD, TOP
 
 FOLDERS = ("drivers/infiniband/hw/odp_hca/",)
+# In folders that are not ours
+OBJECTS = ("mm/longterm_pin.o",)
 SPARSE = os.path.join(BUILD, "sparse/bin/sparse")
 
 
@@ -60,7 +62,7 @@ def sparse(report):
             raise ValueError("\n".join(lines[-10:]))
     walk, _ = own_files()
     final(walk)
-    for folder in FOLDERS:
+    for folder in FOLDERS + OBJECTS:
         status, lines = kmake(walk, "C=2", "CHECK=" + SPARSE, "CF=-D__CHECK_ENDIAN__", folder)
         checked = [line for line in lines if line.strip().startswith("CHECK")]
         found = [line for line in lines if re.search(r": (warning|error):", line)]
