@@ -79,4 +79,6 @@ def stages():
               ("assemble", "kernel-plain", "rdma-core"), ktap=True),
         Stage("gates", "the limits fail where they have to",
               program("bench/test", os.path.join(BUILD, "bench/cost")), ("cost",), ktap=True),
+        Stage("gates-reclaim", "the same of the reclaim benchmark",
+              program("bench/test-reclaim"), ktap=True),
     ]
