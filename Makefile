@@ -79,8 +79,8 @@ shell: deps
 bench: deps
 	@$(H)/run --only-build
 	@$(H)/bench/run
-	@$(H)/bench/pins-run
 	@$(H)/bench/reclaim-run
+	@$(H)/bench/pins-run
 
 bisect: assemble
 	@$(H)/bisect

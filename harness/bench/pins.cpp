@@ -35,51 +35,10 @@ void measure(const char *name, double parts, const std::function<void()> &work)
 	fflush(stdout);
 }
 
-/* The benchmarks of gup_test: @n pages are pinned at once, and unpinned. */
-class GupBench {
-public:
-	GupBench() : fd_(open("/sys/kernel/debug/gup_test", O_RDWR | O_CLOEXEC))
-	{
-		if (!fd_)
-			fail("gup_test: %s", errno_text().c_str());
-	}
-	void run(unsigned long benchmark, const Mapping &mem) const
-	{
-		gup_test args = {};
-
-		args.addr = reinterpret_cast<uintptr_t>(mem.get());
-		args.size = SIZE;
-		args.nr_pages_per_call = PAGES;
-		args.gup_flags = 1;	/* FOLL_WRITE */
-		if (ioctl(fd_.get(), benchmark, &args))
-			fail("gup_test: %s", errno_text().c_str());
-	}
-
-private:
-	Fd fd_;
-};
-
-/* A block device in compressed memory, which reads as zeros */
-class ScratchDisk {
-public:
-	ScratchDisk() : id_(read_file("/sys/class/zram-control/hot_add"))
-	{
-		if (id_.empty())
-			fail("no zram");
-		must_write("/sys/block/zram" + id_ + "/disksize", "64M");
-	}
-	~ScratchDisk() { write_file("/sys/class/zram-control/hot_remove", id_); }
-	std::string path() const { return "/dev/zram" + id_; }
-
-private:
-	std::string id_;
-};
-
 void long_and_short(const std::string &kind, const Mapping &mem)
 {
 	const uint32_t fast = PIN_LONGTERM_TEST_FLAG_USE_WRITE | PIN_LONGTERM_TEST_FLAG_USE_FAST;
-	GupTest test;
-	GupBench bench;
+	GupTest test, bench;
 
 	measure(("long_fast_" + kind).c_str(), PAGES, [&] {
 		test.start(mem.get(), SIZE, fast);
@@ -89,17 +48,21 @@ void long_and_short(const std::string &kind, const Mapping &mem)
 		test.start(mem.get(), SIZE, PIN_LONGTERM_TEST_FLAG_USE_WRITE);
 		CHECK(!test.stop());
 	});
-	measure(("short_" + kind).c_str(), PAGES, [&] { bench.run(PIN_FAST_BENCHMARK, mem); });
+	measure(("short_" + kind).c_str(), PAGES, [&] {
+		CHECK(!bench.pin_and_unpin(mem.get(), SIZE, PIN_FAST_BENCHMARK));
+	});
 	test.start(mem.get(), SIZE, fast);
 	/* It is marked already, and stays so. */
-	measure(("again_" + kind).c_str(), PAGES, [&] { bench.run(PIN_LONGTERM_BENCHMARK, mem); });
+	measure(("again_" + kind).c_str(), PAGES, [&] {
+		CHECK(!bench.pin_and_unpin(mem.get(), SIZE, PIN_LONGTERM_BENCHMARK));
+	});
 	CHECK(!test.stop());
 }
 
 void direct()
 {
 	constexpr int READS = 2000;
-	ScratchDisk disk;
+	ScratchDisk disk(64);
 	Fd fd(open(disk.path().c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
 	Mapping mem = Mapping::anon(page_size());
 

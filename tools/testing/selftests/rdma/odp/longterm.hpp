@@ -25,6 +25,7 @@
 
 #include "../../../../../mm/gup_test.h"
 #include "memory.hpp"
+#include "pattern.hpp"
 #include "test.hpp"
 #include "verbs.hpp"
 
@@ -89,8 +90,8 @@ inline long longterm_pinned()
 /* What a page's folio is, as of include/uapi/linux/kernel-page-flags.h */
 class Flags {
 public:
-	enum Bit { LRU = 5, ACTIVE = 6, ANON = 12, HUGE = 17, UNEVICTABLE = 18, HWPOISON = 19,
-		   THP = 22, LTPIN = 27, MLOCKED = 33 };
+	enum Bit { LRU = 5, ANON = 12, UNEVICTABLE = 18, HWPOISON = 19, THP = 22, ZERO_PAGE = 24,
+		   LTPIN = 27, MLOCKED = 33 };
 
 	explicit Flags(uint64_t pfn)
 	{
@@ -204,8 +205,8 @@ public:
 			fail("PIN_LONGTERM_TEST_START: %s", errno_text().c_str());
 	}
 	int stop() { return ioctl(fd_.get(), PIN_LONGTERM_TEST_STOP); }
-	/* A short-term pin that is dropped at once; returns an errno */
-	int pin_and_unpin(const void *addr, size_t len)
+	/* Pins that are dropped at once, for long or for short; returns an errno */
+	int pin_and_unpin(const void *addr, size_t len, unsigned long how = PIN_BASIC_TEST)
 	{
 		gup_test args = {};
 
@@ -213,7 +214,7 @@ public:
 		args.size = len;
 		args.nr_pages_per_call = len / page_size();
 		args.gup_flags = 1;	/* FOLL_WRITE */
-		return ioctl(fd_.get(), PIN_BASIC_TEST, &args) ? errno : 0;
+		return ioctl(fd_.get(), how, &args) ? errno : 0;
 	}
 
 private:
@@ -356,30 +357,42 @@ private:
 	std::string old_;
 };
 
-/* A file system on compressed memory: its files are page cache, and not swap */
+/* A block device in compressed memory */
+class ScratchDisk {
+public:
+	explicit ScratchDisk(unsigned int mib)
+		: id_(read_file("/sys/class/zram-control/hot_add"))
+	{
+		if (id_.empty())
+			skip("no zram for a disk");
+		must_write("/sys/block/zram" + id_ + "/disksize", std::to_string(mib) + "M");
+	}
+	~ScratchDisk() { write_file("/sys/class/zram-control/hot_remove", id_); }
+	ScratchDisk(const ScratchDisk &) = delete;
+	ScratchDisk &operator=(const ScratchDisk &) = delete;
+	std::string path() const { return "/dev/zram" + id_; }
+
+private:
+	std::string id_;
+};
+
+/* A file system on one: its files are page cache, and not swap */
 class ScratchFs {
 public:
-	explicit ScratchFs(unsigned int mib = 64)
+	explicit ScratchFs(unsigned int mib = 64) : disk_(mib)
 	{
-		std::string id = read_file("/sys/class/zram-control/hot_add");
 		char dir[] = "/tmp/odp-scratch-XXXXXX";
+		std::string make = "mkfs.ext4 -q -F " + disk_.path() + " >/dev/null 2>&1";
 
-		if (id.empty())
-			skip("no zram for a file system");
-		disk_ = "zram" + id;
-		must_write("/sys/block/" + disk_ + "/disksize", std::to_string(mib) + "M");
-		std::string make = "mkfs.ext4 -q -F /dev/" + disk_ + " >/dev/null 2>&1";
-
-		if (system(make.c_str()) || !mkdtemp(dir)) {
-			remove_disk();
+		if (system(make.c_str()))
 			skip("no mkfs.ext4");
-		}
+		if (!mkdtemp(dir))
+			fail("mkdtemp: %s", errno_text().c_str());
 		dir_ = dir;
-		if (mount(("/dev/" + disk_).c_str(), dir, "ext4", 0, nullptr)) {
+		if (mount(disk_.path().c_str(), dir, "ext4", 0, nullptr)) {
 			int error = errno;
 
 			rmdir(dir);
-			remove_disk();
 			skip("no ext4: %s", errno_text(error).c_str());
 		}
 	}
@@ -388,20 +401,20 @@ public:
 		if (umount(dir_.c_str()))
 			soft_fail("umount: %s", errno_text().c_str());
 		rmdir(dir_.c_str());
-		remove_disk();
 	}
-	/* A file of that size, none of which is in the page cache */
-	Fd file(size_t len, uint8_t fill) const
+	/* A file of that size with the pattern of @seed, none of it in the page cache */
+	Fd file(size_t len, uint64_t seed) const
 	{
 		Fd fd(open((dir_ + "/file").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-		std::vector<uint8_t> bytes(std::min<size_t>(len, 1 << 20), fill);
+		std::vector<uint8_t> bytes(std::min<size_t>(len, 1 << 20));
 
 		for (size_t done = 0; fd && done < len;) {
-			ssize_t n = write(fd.get(), bytes.data(), std::min(bytes.size(), len - done));
+			size_t part = std::min(bytes.size(), len - done);
 
-			if (n <= 0)
+			pattern_fill(bytes.data(), part, seed, done);
+			if (write(fd.get(), bytes.data(), part) != static_cast<ssize_t>(part))
 				fail("file on ext4: %s", errno_text().c_str());
-			done += n;
+			done += part;
 		}
 		if (!fd || fsync(fd.get()) || posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED))
 			fail("file on ext4: %s", errno_text().c_str());
@@ -422,12 +435,8 @@ public:
 	}
 
 private:
-	void remove_disk()
-	{
-		write_file("/sys/class/zram-control/hot_remove", disk_.substr(4));
-	}
-
-	std::string disk_, dir_;
+	ScratchDisk disk_;
+	std::string dir_;
 };
 
 /*

@@ -257,6 +257,29 @@ void teed()
 	expect_content(many, "in the end");
 }
 
+/* The mark outlives the last pin, and then the folio goes: it is freed with the mark. */
+void freed_marked()
+{
+	Rig rig;
+	Cgroup group("odp-freed");
+
+	group.enter();
+	Mapping mem = anon(PAGE);
+	const uint64_t pfn = pfn_of(mem.get());
+	{
+		Tees tees(mem.get(), 1100);
+
+		rig.pin(mem.get(), PAGE).reset();
+		CHECK(Flags(pfn)[Flags::LTPIN]);
+		rig.base.expect(1, "1,100 references and no pin");
+		group.expect_stat("longterm_pinned", PAGE, "1,100 references and no pin");
+		mem.advise(MADV_DONTNEED);
+	}
+	rig.base.expect(0, "freed");
+	group.expect_stat("longterm_pinned", 0, "freed");
+	CHECK(!Flags(pfn)[Flags::LTPIN]);
+}
+
 /* Nobody tries to move what cannot be moved. */
 void compaction()
 {
@@ -399,6 +422,7 @@ int main(int argc, char **argv)
 		{ "cgroup_gone.unmet", [] { cgroup_gone(false); }, "root" },
 		{ "cgroup_gone.met", [] { cgroup_gone(true); }, "root" },
 		{ "teed", teed, "root", 120 },
+		{ "freed_marked", freed_marked, "root" },
 		{ "compaction", compaction, "root", 120 },
 		{ "soft_offline", soft_offline, "root" },
 		{ "offline", offline, "root slow", 240 },

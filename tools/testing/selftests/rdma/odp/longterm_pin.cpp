@@ -32,7 +32,7 @@ void life(How how, bool multi_gen, Mapping (*make)(size_t), bool file = false)
 	group.enter();
 	Mapping mem;
 	if (file) {
-		mem = ScratchFs::small_folios(fs->file(PAGES * PAGE, 3), PAGES * PAGE);
+		mem = ScratchFs::small_folios(fs->file(PAGES * PAGE, 7), PAGES * PAGE);
 		drain_lru();
 	} else {
 		mem = make(PAGES * PAGE);
@@ -53,8 +53,7 @@ void life(How how, bool multi_gen, Mapping (*make)(size_t), bool file = false)
 
 		reclaim_all(group);
 		expect_pages(mem, 0, PAGES / 2, CULLED, "met by reclaim again");
-		if (!file)
-			expect_content(mem, "after reclaim");
+		expect_content(mem, "after reclaim");
 		note("second pass: %ld pages scanned, %ld faults", group.stat("pgscan") - scanned,
 		     group.stat("pgfault") - faults);
 	}
@@ -62,8 +61,7 @@ void life(How how, bool multi_gen, Mapping (*make)(size_t), bool file = false)
 	rig.base.expect(0, "unpinned");
 	group.expect_stat("longterm_pinned", 0, "unpinned");
 	expect_reclaimable(group, mem, "unpinned");
-	if (!file)
-		expect_content(mem, "after all");
+	expect_content(mem, "after all");
 }
 
 /* Pins of one folio in either order of their ends, reclaim in between or not */
@@ -88,6 +86,7 @@ void overlap(bool first_goes_first, bool met)
 	b.reset();
 	expect_pages(mem, 0, 4, PLAIN, "no pin left");
 	rig.base.expect(0, "no pin left");
+	expect_content(mem, "no pin left");
 }
 
 std::unique_ptr<ShortPin> short_pin(const SlowDisk &disk, const void *page)
@@ -216,7 +215,9 @@ void mlocked(const std::vector<Step> &steps)
 	std::unique_ptr<Pin> pin;
 	bool locked = false, met = false;
 
-	for (Step step : steps) {
+	for (size_t i = 0; i < steps.size(); i++) {
+		const Step step = steps[i];
+
 		switch (step) {
 		case Step::PIN:
 			pin = rig.pin(mem.get(), mem.size());
@@ -239,7 +240,7 @@ void mlocked(const std::vector<Step> &steps)
 		drain_lru();
 		met = pin && (met || locked || step == Step::RECLAIM);
 		expect_pages(mem, 0, 4, pin ? met ? CULLED : MARKED : locked ? UNEVICTABLE : PLAIN,
-			     format("step %d", static_cast<int>(&step - &steps[0]) + 1).c_str());
+			     format("step %zu", i + 1).c_str());
 		rig.base.expect(pin ? 4 : 0, "a step");
 	}
 	expect_reclaimable(group, mem, "in the end");
@@ -260,7 +261,7 @@ void shm_locked(bool unlock_first)
 	shmctl(id, IPC_RMID, nullptr);
 	if (p == reinterpret_cast<uint8_t *>(-1))
 		fail("shmat: %s", errno_text().c_str());
-	memset(p, 1, 4 * PAGE);
+	pattern_fill(p, 4 * PAGE, 7);
 	drain_lru();
 	std::unique_ptr<Pin> pin = rig.pin(p, 4 * PAGE);
 	auto expect = [&](State want, const char *when) {
@@ -283,6 +284,8 @@ void shm_locked(bool unlock_first)
 	}
 	expect(PLAIN, "neither locked nor pinned");
 	rig.base.expect(0, "neither locked nor pinned");
+	if (Mismatch bad = pattern_check(p, 4 * PAGE, 7))
+		fail("neither locked nor pinned: %s", bad.text().c_str());
 	shmdt(p);
 }
 
@@ -313,7 +316,7 @@ void private_file()
 {
 	ScratchFs fs;
 	Rig rig;
-	Fd fd = fs.file(2 * PAGE, 5);
+	Fd fd = fs.file(2 * PAGE, 7);
 	Mapping file = ScratchFs::small_folios(fd, 2 * PAGE);
 	Mapping mem(2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get());
 
@@ -326,7 +329,30 @@ void private_file()
 		CHECK(Flags(pfn_of(mem.get()))[Flags::ANON]);
 		CHECK(Flags(pfn_of(mem.get()))[Flags::LTPIN]);
 		expect_pages(file, 0, 2, PLAIN, "the file's pages");
+		pattern_fill(mem.get(), PAGE, 8);
 	}
+	rig.base.expect(0, "unpinned");
+	if (Mismatch bad = pattern_check(mem.page(1), PAGE, 7, PAGE))
+		fail("the page that was pinned: %s", bad.text().c_str());
+	expect_content(file, "the file");
+}
+
+/* Where nothing was ever written a pin gets a page of its own, never the zero page. */
+void zero_page()
+{
+	Rig rig;
+	Mapping mem = Mapping::anon(2 * PAGE);
+	std::unique_ptr<Pin> pin;
+
+	mem.advise(MADV_POPULATE_READ);
+	if (!Flags(pfn_of(mem.page(1)))[Flags::ZERO_PAGE])
+		skip("memory that was never written is not the zero page");
+	pin = rig.pin(mem.get(), PAGE, false);
+	CHECK(!Flags(pfn_of(mem.get()))[Flags::ZERO_PAGE]);
+	CHECK(Flags(pfn_of(mem.get()))[Flags::LTPIN]);
+	CHECK(!Flags(pfn_of(mem.page(1)))[Flags::LTPIN]);
+	rig.base.expect(1, "pinned");
+	pin.reset();
 	rig.base.expect(0, "unpinned");
 }
 
@@ -463,6 +489,7 @@ int main(int argc, char **argv)
 	add("shm_lock.outlives", [] { shm_locked(false); });
 	add("fork", after_fork);
 	add("private_file", private_file);
+	add("zero_page", zero_page);
 	add("truncate", [] { taken_away(true); });
 	add("dontneed", [] { taken_away(false); });
 	add("pageout", pageout);

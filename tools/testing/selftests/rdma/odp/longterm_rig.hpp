@@ -57,8 +57,9 @@ inline void expect_pfn(uint64_t pfn, State want, const char *when)
 
 	if (flags[Flags::LTPIN] != marked || flags[Flags::UNEVICTABLE] != unevictable ||
 	    (want != PLAIN && want != MARKED && !flags[Flags::LRU]))
-		fail("%s: folio is %s, expected %s%s", when, flags.text().c_str(),
-		     marked ? "ltpin" : "not ltpin", unevictable ? "|unevictable" : "");
+		fail("%s: folio is %s, expected %s and %s", when, flags.text().c_str(),
+		     marked ? "ltpin" : "not ltpin",
+		     unevictable ? "unevictable" : "not unevictable");
 }
 
 inline void expect_pages(const Mapping &mem, size_t first, size_t n, State want, const char *when)
