@@ -400,7 +400,8 @@ void longterm_recheck_small(struct folio *folio, struct longterm_batch *batch)
  * For those about to make a folio something else: split it, all its references
  * being frozen, or take it from use for good.
  *
- * Context: No other CPU clears the mark.
+ * Context: Any.  If an unpin clears the mark at the same time, which a folio with
+ * references allows, then that one accounts for it.
  */
 void longterm_forget_folio(struct folio *folio, struct lruvec *lruvec)
 {

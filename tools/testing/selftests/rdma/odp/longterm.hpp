@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -317,6 +318,24 @@ public:
 			fail("memory.reclaim: %s", errno_text(error).c_str());
 	}
 	long stat(const std::string &key) const { return key_value(path_ + "/memory.stat", key); }
+	/* Of all nodes together; -1 without */
+	long numa_stat(const std::string &key) const
+	{
+		std::ifstream in(path_ + "/memory.numa_stat");
+		std::string line, word;
+		long sum = -1;
+
+		while (std::getline(in, line)) {
+			std::istringstream words(line);
+
+			words >> word;
+			if (word != key)
+				continue;
+			for (sum = 0; words >> word;)
+				sum += atol(word.c_str() + word.find('=') + 1);
+		}
+		return sum;
+	}
 	/* Cgroup counters are brought up to date every two seconds. */
 	void expect_stat(const std::string &key, long want, const char *when) const
 	{

@@ -64,6 +64,54 @@ void life(How how, bool multi_gen, Mapping (*make)(size_t), bool file = false)
 	expect_content(mem, "after all");
 }
 
+/* "LongtermPinned:" of all nodes together, in kB */
+long node_kb()
+{
+	long sum = 0;
+
+	for (int node = 0;; node++) {
+		std::ifstream in(format("/sys/devices/system/node/node%d/meminfo", node));
+		std::string line;
+
+		if (!in)
+			break;
+		while (std::getline(in, line)) {
+			size_t at = line.find("LongtermPinned:");
+
+			if (at != std::string::npos)
+				sum += atol(line.c_str() + at + sizeof("LongtermPinned:") - 1);
+		}
+	}
+	return sum;
+}
+
+/* Every place that shows it shows the same. */
+void shown()
+{
+	Rig rig;
+	Cgroup group("odp-shown");
+
+	group.enter();
+	Mapping mem = anon(PAGES * PAGE);
+	const long kb = PAGES * PAGE / 1024;
+	const long meminfo = proc_kb("/proc/meminfo", "LongtermPinned:"), node = node_kb();
+	const long culled = vmstat("unevictable_pgs_ltpin_culled");
+	std::unique_ptr<Pin> pin = rig.pin(mem.get(), mem.size());
+
+	rig.base.expect(PAGES, "pinned");
+	CHECK(proc_kb("/proc/meminfo", "LongtermPinned:") == meminfo + kb);
+	CHECK(node_kb() == node + kb);
+	group.expect_stat("longterm_pinned", PAGES * PAGE, "pinned");
+	CHECK(group.numa_stat("longterm_pinned") == static_cast<long>(PAGES * PAGE));
+	CHECK(vmstat("unevictable_pgs_ltpin_culled") == culled);
+	reclaim_all(group);
+	CHECK(vmstat("unevictable_pgs_ltpin_culled") == culled + static_cast<long>(PAGES));
+	pin.reset();
+	rig.base.expect(0, "unpinned");
+	CHECK(proc_kb("/proc/meminfo", "LongtermPinned:") == meminfo);
+	CHECK(node_kb() == node);
+}
+
 /* Pins of one folio in either order of their ends, reclaim in between or not */
 void overlap(bool first_goes_first, bool met)
 {
@@ -469,6 +517,7 @@ int main(int argc, char **argv)
 			    [=] { life(h.how, multi_gen, nullptr, true); }, h.tags);
 		}
 	}
+	add("shown", shown);
 	for (bool met : { false, true }) {
 		std::string when = met ? ".met" : ".unmet";
 
